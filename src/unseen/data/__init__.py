@@ -1,0 +1,1 @@
+"""Datasets: the embedded `mini_digits` and readers for the real benchmarks."""

@@ -1,0 +1,35 @@
+"""What a process should know of the machine it runs on."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+
+import torch
+
+from unseen.errors import UnseenError
+
+
+def pick_device(name: str = "auto") -> torch.device:
+    """The device of that name; "auto" takes CUDA where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name not in ("cpu", "cuda"):
+        raise UnseenError(f'device must be auto, cpu or cuda, not "{name}"')
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UnseenError("device cuda: torch sees no CUDA device here; use --device cpu or auto")
+    return torch.device(name)
+
+
+def keep_freed_memory() -> None:
+    """Let the C library keep freed blocks for the next step: asking the kernel anew costs a training step about 15 %.
+
+    Meant for a process of our own (the command line, a benchmark); a library call must not change its host's allocator.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc's; musl has none
+    if mallopt is not None:
+        M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+        mallopt(M_MMAP_THRESHOLD, 1 << 30)
+        mallopt(M_TRIM_THRESHOLD, (1 << 31) - 1)

@@ -1,0 +1,20 @@
+"""One paper, one file. METHODS is the table that the command line, the tests and the docs read."""
+
+from __future__ import annotations
+
+from unseen.contracts import Method
+from unseen.errors import UnseenError
+from unseen.methods.erm import ERM
+from unseen.methods.uncertainty_guided import UncertaintyGuided
+
+METHODS: dict[str, type[Method]] = {method.name: method for method in (ERM, UncertaintyGuided)}
+
+
+def method_named(name: str) -> type[Method]:
+    """The method of that name, or an error that lists them."""
+    if name not in METHODS:
+        raise UnseenError(f'no method "{name}"; there are: {", ".join(METHODS)}')
+    return METHODS[name]
+
+
+__all__ = ["ERM", "METHODS", "UncertaintyGuided", "method_named"]

@@ -1,0 +1,388 @@
+"""Uncertainty-guided model generalization to unseen domains (Qiao and Peng, CVPR 2021).
+
+    min over theta, psi of  mean_k L(theta*; S+_k) + KL[q || p],   theta* = theta - alpha grad L(theta; S)   (Eq. 4, 6)
+    max over phi_p of       L(theta; S+) - beta ||z - z+||^2                                                 (Eq. 1)
+
+S+ is made of features with learned noise (`noise`), its labels of learned mixup (`mixup`). psi = {phi_p, phi_m}: one
+Gaussian head per site, and one mixup head. Where the paper is silent, docs/methods/uncertainty_guided.md says what we do.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from unseen.contracts import Batch, Method, check_targets, cross_entropy, one_of, positive
+from unseen.errors import UnseenError
+from unseen.meta import inner_step
+from unseen.mixup import Mixing, Mixup, MixupHead, draw_mixing, even_mixing, mix_targets, pool
+from unseen.noise import Draws, Gaussian, GaussianHead, fresh_seeds
+from unseen.perturb import Perturbation, Perturbed, PerturbedPass, fold, head_key
+from unseen.sites import captured, edited, evaluating, perturbable_layers, scratch_buffers, submodule
+from unseen.uncertainty import relative_deviation
+
+log = logging.getLogger("unseen")
+
+
+class UncertaintyGuided(Method):
+    """Learned noise on features, learned label mixup, a meta step over both, and a one-pass uncertainty score."""
+
+    name = "uncertainty_guided"
+    summary = "learned feature noise and label mixup, organised by Bayesian meta-learning; scores domains"
+    paper = "Qiao and Peng, Uncertainty-guided Model Generalization to Unseen Domains, CVPR 2021"
+
+    presets = {  # noqa: RUF012
+        # As printed: only mixed draws, an ascent in every iteration, sums rather than means, no source term.
+        "paper": {
+            "draws": 15, "order": 2, "warmup": 0, "ascent_rounds": None, "ascent_steps": 1, "beta": 1.0, "scale": "sum",
+            "source_weight": 0.0, "perturbed_weight": 0.0, "mixed_weight": 1.0, "kl_weight": 1.0,
+            "heads_read": "perturbed",
+        },
+        # The authors' release for digits; mix_at and embedding are named by the task.
+        "reference": {
+            "draws": 10, "order": 2, "warmup": 100, "ascent_rounds": 20, "ascent_steps": 30, "ascent_lr": 1.0,
+            "beta": 1.0, "source_weight": 1.0, "perturbed_weight": 1.0, "mixed_weight": 0.01, "kl_weight": 0.0,
+            "heads_read": "perturbed", "detach_mix": True,
+        },
+        "fast": {"draws": 3, "order": 1},
+    }  # fmt: skip
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        sites: tuple[str, ...] | list[str] | str = "auto",
+        embedding: str | None = None,
+        lr: float = 1e-4,
+        ignore_label: int = -100,
+        draws: int = 5,
+        order: Literal[1, 2] = 1,
+        meta: bool = True,
+        inner_lr: float | None = None,
+        adversarial: bool = True,
+        warmup: int = 100,
+        ascent_rounds: int | None = 20,
+        ascent_every: int = 1,
+        ascent_steps: int = 30,
+        ascent_lr: float = 1.0,
+        beta: float = 1.0,
+        perturbation: Perturbation = "full",
+        heads_read: Literal["clean", "perturbed"] = "clean",
+        minimize_heads: bool = True,
+        head_lr: float | None = None,
+        mixup: Mixup = "learnable",
+        mix_at: str | None = None,
+        detach_mix: bool = False,
+        rho: float = 0.9,
+        temperature: float = 0.3,
+        source_weight: float = 1.0,
+        perturbed_weight: float = 1.0,
+        mixed_weight: float = 0.01,
+        kl_weight: float = 0.0,
+        scale: Literal["mean", "sum"] = "mean",
+        chunk: int | None = None,
+    ) -> None:
+        super().__init__(model, sites=sites, embedding=embedding, lr=lr, ignore_label=ignore_label)
+        if not self.sites:
+            raise UnseenError('uncertainty_guided needs at least one site: name layers, or sites="auto"')
+        if sites == "auto":
+            log.warning('sites="auto": noise enters at "%s"', self.sites[0])
+        if embedding is None and adversarial:
+            self.embedding = self._last_hidden_layer()
+            log.warning('embedding=None: the adversary is bounded at "%s"', self.embedding)
+        self.draws, self.order, self.meta, self.inner_lr = whole("draws", draws, 1), order, meta, inner_lr
+        one_of("order", order, (1, 2))
+        self.adversarial, self.warmup = adversarial, whole("warmup", warmup, 0)
+        self.ascent_rounds = None if ascent_rounds is None else whole("ascent_rounds", ascent_rounds, 0)
+        self.ascent_every, self.ascent_steps = whole("ascent_every", ascent_every, 1), whole("ascent_steps", ascent_steps, 1)
+        self.ascent_lr, self.beta = positive("ascent_lr", ascent_lr), float(beta)
+        kinds = ("full", "random_gaussian", "deterministic", "random_mu", "random_sigma")
+        self.perturbation: Perturbation = one_of("perturbation", perturbation, kinds)
+        self.heads_read: Literal["clean", "perturbed"] = one_of("heads_read", heads_read, ("clean", "perturbed"))
+        self.minimize_heads, self.head_lr = minimize_heads, head_lr
+        self.mixup: Mixup = one_of("mixup", mixup, ("learnable", "random", "none"))
+        self.mix_at, self.detach_mix, self.rho = mix_at, detach_mix, rho
+        if not 0 < rho < 1:
+            raise UnseenError(f"rho must lie between 0 and 1, not {rho}")
+        self.temperature = positive("temperature", temperature)
+        self.source_weight, self.perturbed_weight = source_weight, perturbed_weight
+        self.mixed_weight, self.kl_weight = mixed_weight, kl_weight
+        self.scale: Literal["mean", "sum"] = one_of("scale", scale, ("mean", "sum"))
+        self.chunk = None if chunk is None else whole("chunk", chunk, 1)
+        if not (perturbed_weight or (mixed_weight and mixup != "none")):
+            raise UnseenError("nothing perturbed is learned from: perturbed_weight and mixed_weight are both off")
+
+        layers = {site: submodule(model, site, "site") for site in self.sites}
+        if mix_at is not None:
+            submodule(model, mix_at, "mix_at layer")
+        self.heads = nn.ModuleDict({head_key(site): GaussianHead(layer, site) for site, layer in layers.items()})
+        first = self.heads[head_key(self.sites[0])]
+        assert isinstance(first, GaussianHead)
+        width = first.net.weight.shape[0] // 2
+        self.mixup_head = MixupHead(int(width), first.axis).to(first.net.weight)
+        self.prior = copy.deepcopy(self.heads).requires_grad_(False)
+        self.register_buffer("ascents_done", torch.zeros((), dtype=torch.int64))
+        psi = [*self.heads.parameters(), *self.mixup_head.parameters()]
+        self.optimizer = self._adam(self.trainable().values(), {"params": psi, "lr": head_lr or lr})
+        self._pass: PerturbedPass | None = None
+
+    @property
+    def score_name(self) -> str:  # type: ignore[override]
+        return "sigma" if self.perturbation in ("full", "random_mu") else "max_softmax"  # else sigma is never learned
+
+    def _last_hidden_layer(self) -> str:
+        layers = perturbable_layers(self.model)
+        if len(layers) < 2:
+            raise UnseenError("the model has one layer only: name an embedding, or set adversarial=False")
+        return layers[-2]
+
+    # ------------------------------------------------------------------------------------------------ training
+
+    def step(self, batch: Batch) -> dict[str, Tensor]:
+        batch = Batch(self._ready(batch.x), batch.y)
+        self.optimizer.zero_grad()
+        if self.steps_done < self.warmup:
+            logs = self._plain_gradients(batch)
+        else:
+            transported = self.ascend(batch) if self._ascent_is_due() else {}
+            logs = {**self.meta_gradients(batch), **transported}
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.steps_done += 1
+        return logs
+
+    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        return {"adam": self.optimizer}
+
+    def _plain_gradients(self, batch: Batch) -> dict[str, Tensor]:
+        logits = self.model(*batch.x)
+        check_targets(logits, batch.y, self.ignore_label)
+        loss = cross_entropy(logits, batch.y, self.ignore_label)
+        loss.backward()
+        return {"loss": loss.detach(), "source_loss": loss.detach()}
+
+    def _ascent_is_due(self) -> bool:
+        if not self.adversarial or self.perturbation == "random_gaussian":
+            return False
+        if self.ascent_rounds is not None and self.ascents_done >= self.ascent_rounds:
+            return False
+        return int(self.steps_done - self.warmup) % self.ascent_every == 0
+
+    def ascend(self, batch: Batch) -> dict[str, Tensor]:
+        """The adversary: phi_p climbs L(theta; S+) - beta ||z - z+||^2 while theta stands still."""
+        run = self.perturbed_pass(batch)
+        theta = {name: p.detach() for name, p in self.model.named_parameters()}
+        with torch.no_grad(), captured(self.model, (run.embedding,)) as seen:
+            torch.func.functional_call(self.model, {**theta, **scratch_buffers(self.model)}, batch.x)
+        z = seen[run.embedding]
+        phi = list(self.heads.parameters())
+        for _ in range(self.ascent_steps):
+            out = run(theta, batch.x, Draws(fresh_seeds(1), self.device))
+            assert out.logits is not None and out.embedding is not None
+            loss = cross_entropy(out.logits, batch.y, self.ignore_label)
+            gain = loss - self.beta * self._total((z - out.embedding).square())
+            for p, g in zip(phi, torch.autograd.grad(gain, phi, allow_unused=True), strict=True):
+                if g is not None:
+                    p.data.add_(g, alpha=self.ascent_lr)
+        self.prior.load_state_dict(self.heads.state_dict())
+        self.ascents_done += 1
+        return {"ascent_gain": gain.detach()}
+
+    def meta_gradients(self, batch: Batch, seeds: list[int] | None = None) -> dict[str, Tensor]:
+        """Alg. 1 without the update: leaves the gradients by theta, phi_p and phi_m in .grad."""
+        run, params = self.perturbed_pass(batch), self.trainable()
+        names = () if self.embedding is None else (self.embedding,)
+        with captured(self.model, names) as seen:
+            logits = self.model(*batch.x)
+        check_targets(logits, batch.y, self.ignore_label)
+        source = cross_entropy(logits, batch.y, self.ignore_label)
+        alpha = (self.lr if self.inner_lr is None else self.inner_lr) if self.meta else 0.0
+        inner = inner_step(source, dict(params), alpha, second_order=self.meta and self.order == 2)
+
+        seeds = fresh_seeds(self.draws) if seeds is None else seeds
+        psi = [*(self.heads.parameters() if self.minimize_heads else ()), *self.mixup_head.parameters()]
+        leaves = [*inner.fast.values(), *psi]
+        logs: dict[str, Tensor] = {}
+        for part in self._chunks(seeds):
+            out = run(inner.fast, batch.x, Draws(part, self.device), self._draw_mixing(), bool(self.perturbed_weight))
+            share = len(part) / len(seeds)
+            terms = self._outer_terms(out, batch.y)
+            (share * terms["outer_loss"]).backward(inputs=leaves)
+            seen_z = seen[self.embedding].detach() if self.embedding is not None else None
+            for name, value in {**terms, **self._watched(out, seen_z)}.items():
+                logs[name] = logs.get(name, torch.zeros((), device=value.device)) + share * value.detach()
+
+        by_fast = {name: leaf.grad for name, leaf in inner.fast.items() if leaf.grad is not None}
+        gradients = inner.gradient(by_fast)
+        # Without the meta step S and S+ are learned together, so the source always counts there.
+        weight = self.source_weight if self.meta or self.source_weight else 1.0
+        for name, param in params.items():
+            g, source_g = gradients.get(name), inner.grads[name]
+            if weight and source_g is not None:
+                source_g = source_g.detach()
+                g = source_g * weight if g is None else g.add(source_g, alpha=weight)
+            param.grad = g
+        logs["source_loss"] = source.detach()
+        logs["loss"] = logs["outer_loss"] + weight * logs["source_loss"]
+        return logs
+
+    def _outer_terms(self, out: Perturbed, y: Tensor) -> dict[str, Tensor]:
+        terms: dict[str, Tensor] = {}
+        total = next(self.mixup_head.parameters()).new_zeros(())
+        if out.logits is not None:
+            targets = fold(y, out.logits.shape[0] // y.shape[0])
+            terms["perturbed_loss"] = cross_entropy(out.logits, targets, self.ignore_label)
+            total = total + self.perturbed_weight * terms["perturbed_loss"]
+        if out.mixed_logits is not None:
+            terms["mixed_loss"] = self._mixed_loss(out, y)
+            total = total + self.mixed_weight * terms["mixed_loss"]
+        if out.kl:
+            terms["kl"] = torch.stack([self._total(kl) for kl in out.kl.values()]).sum()
+            total = total + self.kl_weight * terms["kl"]
+        return {**terms, "outer_loss": total}
+
+    def _mixed_loss(self, out: Perturbed, y: Tensor) -> Tensor:
+        logits, lam, won = out.mixed_logits, out.lam, out.lottery
+        assert logits is not None and lam is not None and won is not None
+        targets = fold(y, lam.shape[0])
+        counted = targets != self.ignore_label
+        soft = mix_targets(targets.where(counted, 0), lam.flatten(), won.flatten(), logits.shape[1], self.rho)
+        per_label = -(soft.to(logits) * logits.log_softmax(1)).sum(1)
+        return (per_label * counted).sum() / counted.sum()
+
+    def _draw_mixing(self) -> Any:
+        if self.mixup == "none" or not self.mixed_weight:
+            return None
+
+        def draw(gaussian: Gaussian, draws: Draws) -> tuple[Tensor, Tensor, Mixing]:
+            mixing = self.mixup_head(gaussian) if self.mixup == "learnable" else even_mixing(gaussian)
+            return *draw_mixing(mixing, draws, self.temperature), mixing
+
+        return draw
+
+    def _chunks(self, seeds: list[int]) -> Iterator[list[int]]:
+        size = self.chunk or len(seeds)
+        return (seeds[i : i + size] for i in range(0, len(seeds), size))
+
+    def _total(self, per_feature: Tensor) -> Tensor:
+        """Over features the mean, so that one setting serves every layer size, or the paper's sum; over rows the mean."""
+        return per_feature.mean() if self.scale == "mean" else per_feature.sum() / per_feature.shape[0]
+
+    @torch.no_grad()
+    def _watched(self, out: Perturbed, z: Tensor | None) -> dict[str, Tensor]:
+        """What the paper's figures are drawn from."""
+        watched: dict[str, Tensor] = {}
+        for site, gaussian in out.gaussians.items():
+            watched[f"sigma/{site}"] = gaussian.sigma.mean()
+            watched[f"clamped/{site}"] = (gaussian.sigma >= 1).float().mean()
+        if z is not None and out.embedding is not None:
+            apart = out.embedding.unflatten(0, (-1, z.shape[0])) - z
+            watched["transport"] = apart.flatten(2).norm(dim=2).mean()
+        if out.mixing is not None and out.lam is not None:
+            watched |= {"a": out.mixing.a.mean(), "b": out.mixing.b.mean(), "tau": out.mixing.tau.mean()}
+            watched["lambda"] = out.lam.mean()
+        return watched
+
+    def perturbed_pass(self, batch: Batch) -> PerturbedPass:
+        """How noise enters this model; the first call checks the sites and where draws may be folded."""
+        if self._pass is None:
+            theta = {name: p.detach() for name, p in self.model.named_parameters()}
+            self._check_order(batch, theta)
+            self._pass = PerturbedPass(
+                self.model,
+                self.sites,
+                self.heads,
+                embedding=self.embedding,
+                mix_at=self.mix_at,
+                detach_mix=self.detach_mix,
+                perturbation=self.perturbation,
+                heads_read=self.heads_read,
+            )
+            self._pass.choose_fold(theta, batch.x)
+        self._pass.prior = self.prior if self.kl_weight and self.ascents_done else None
+        return self._pass
+
+    def _check_order(self, batch: Batch, theta: dict[str, Tensor]) -> None:
+        later = (self.mix_at, self.embedding)
+        named = (*self.sites, *dict.fromkeys(n for n in later if n is not None and n not in self.sites))
+        probe = tuple(t[:2] for t in batch.x)
+        with torch.no_grad(), evaluating(self.model), captured(self.model, named) as seen:
+            self.model(*probe)
+        order = [name for name in seen if name in self.sites]
+        if tuple(order) != self.sites:
+            raise UnseenError(f"forward reaches the sites in another order: name them as {', '.join(order)}")
+        reached = list(seen)
+        if self.mix_at is not None and reached.index(self.mix_at) < reached.index(self.sites[-1]):
+            raise UnseenError(f'mix_at "{self.mix_at}" is reached before the last site "{self.sites[-1]}"')
+        if self.embedding is not None and reached.index(self.embedding) < reached.index(self.sites[0]):
+            raise UnseenError(f'embedding "{self.embedding}" is reached before the first site "{self.sites[0]}"')
+
+    # ---------------------------------------------------------------------------------------------- uncertainty
+
+    @torch.no_grad()
+    def predict_with_uncertainty(self, x: Any) -> tuple[Tensor, Tensor]:
+        """Logits and one score per sample, in one pass."""
+        if self.score_name != "sigma":
+            logits = self.predict(x)
+            return logits, self.score(1 - logits.softmax(1).amax(1).flatten(1).mean(1, keepdim=True))
+        logits, features = self._pass_with_features(x)
+        return logits, self.score(features)
+
+    @torch.no_grad()
+    def score_features(self, x: Any) -> Tensor:
+        return self._pass_with_features(x)[1] if self.score_name == "sigma" else super().score_features(x)
+
+    def score(self, features: Tensor) -> Tensor:
+        if self.score_name != "sigma":
+            return super().score(features)
+        if self.reference is None:
+            raise UnseenError("no source statistics yet: train with unseen.fit, or call unseen.calibrate(net, loader)")
+        return relative_deviation(features, self.reference.mean.to(features))
+
+    def _pass_with_features(self, x: Any) -> tuple[Tensor, Tensor]:
+        head = self.heads[head_key(self.sites[0])]
+        assert isinstance(head, GaussianHead)
+        features: list[Tensor] = []
+
+        def read(args: tuple[Any, ...], _: Tensor) -> None:
+            features.append(pool(head.sigma(args[0]), head.axis))
+
+        with evaluating(self.model), edited(self.model, {self.sites[0]: read}):
+            logits = self.model(*self._ready(x))
+        return logits, features[0]
+
+    # ------------------------------------------------------------------------------------------------- figures
+
+    def snapshot(self, batch: Batch) -> dict[str, Tensor]:
+        """Embeddings of source and augmented samples, noise maps over the first images, mixed labels."""
+        batch = Batch(self._ready(batch.x), batch.y)
+        theta = {name: p.detach() for name, p in self.model.named_parameters()}
+        with torch.random.fork_rng(devices=[]), torch.no_grad(), evaluating(self.model):
+            torch.manual_seed(0)
+            run = self.perturbed_pass(batch)
+            out = run(theta, batch.x, Draws(fresh_seeds(1), self.device), self._draw_mixing(), want_shift=True)
+        arrays = super().snapshot(batch)
+        if out.embedding is not None:
+            arrays["embedding_plus"] = out.embedding.flatten(1)[:, :256]
+        assert out.shift is not None
+        shift = out.shift[:8]  # a few fixed images
+        arrays["shift"] = shift.abs().mean(1) if shift.dim() > 2 else shift
+        if out.lam is not None and out.lottery is not None and out.mixed_logits is not None:
+            classes = out.mixed_logits.shape[1]
+            y = batch.y if batch.y.dim() == 1 else batch.y.flatten(1)[:, 0].where(batch.y.flatten(1)[:, 0] >= 0, 0)
+            y = y.where(y != self.ignore_label, 0)
+            arrays["y_plus"] = mix_targets(y, out.lam[0], out.lottery[0], classes, self.rho)
+            arrays["lambda"] = out.lam[0]
+        return arrays
+
+
+def whole(name: str, value: int, least: int) -> int:
+    """The value, if it is a whole number of at least that size."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise UnseenError(f"{name} must be a whole number of at least {least}, not {value!r}")
+    return value

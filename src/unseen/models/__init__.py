@@ -1,0 +1,5 @@
+"""Plain modules, with no method inside."""
+
+from unseen.models.digits import DigitsNet
+
+__all__ = ["DigitsNet"]
