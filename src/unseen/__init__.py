@@ -1,0 +1,37 @@
+"""Make a model learned from a single source hold up in domains it has never seen, and know when it will not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import nn
+
+__version__ = "0.1.0"
+
+from unseen.contracts import Batch, Domain, Method, Task
+from unseen.errors import UnseenError
+from unseen.fit import calibrate, fit
+from unseen.methods import ERM, METHODS, UncertaintyGuided
+from unseen.store import load_method
+from unseen.tasks import TASKS
+
+
+def load(folder: str | Path, model: nn.Module) -> Method:
+    """A method saved with `net.save(folder)` or by `unseen train`, around your model; runs no code from the folder."""
+    return load_method(Path(folder), model)
+
+
+__all__ = [
+    "ERM",
+    "METHODS",
+    "TASKS",
+    "Batch",
+    "Domain",
+    "Method",
+    "Task",
+    "UncertaintyGuided",
+    "UnseenError",
+    "calibrate",
+    "fit",
+    "load",
+]

@@ -1,6 +1,6 @@
 """The learned noise: heads that give its mean and scale, its draws, and its addition to features.
 
-    e = mu + sigma * eps,    h+ = h + softplus(e)                                            (Eq. 2)
+e = mu + sigma * eps,    h+ = h + softplus(e)                                            (Eq. 2)
 """
 
 from __future__ import annotations

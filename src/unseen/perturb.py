@@ -76,6 +76,7 @@ class PerturbedPass:
     ) -> Perturbed:
         going = _Going(self, draws, x[0].shape[0], draw_mixing, unmixed)
         going.want_shift = want_shift
+        going.theta_fixed = not any(p.requires_grad for p in params.values())
         if self.fold_at == "input":
             x = tuple(fold(t, going.input_slots) for t in x)
         with edited(self.model, going.edits()):
@@ -126,7 +127,7 @@ class _Going:
         self.wanted_unmixed = unmixed or draw_mixing is None
         self.mix_at = None if draw_mixing is None else how.mix_at or how.sites[-1]
         self.input_slots = 1 + len(draws) * (2 if draw_mixing else 1)
-        self.want_shift = False
+        self.want_shift = self.theta_fixed = False
         self.clean = True  # does the batch start with the clean slot now?
 
     def edits(self) -> dict[str, Edit]:
@@ -153,7 +154,8 @@ class _Going:
         first = site == self.how.sites[0]
         shared = first or self.how.heads_read == "clean"
         rows = slice(0, self.batch) if shared else slice(-self.rows, None)
-        seen = args[0][rows]
+        # Where theta stands still, clean features depend on nothing that is learned: no gradient need go there.
+        seen = args[0][rows].detach() if shared and self.theta_fixed else args[0][rows]
         gaussian = self.how.gaussian(self.how.heads, site, seen, h[rows])
         if gaussian.mu.shape[1:] != h.shape[1:]:
             raise UnseenError(f'"{site}" gives features {tuple(h.shape)}, its head {tuple(gaussian.mu.shape)}')

@@ -99,7 +99,10 @@ class UncertaintyGuided(Method):
         one_of("order", order, (1, 2))
         self.adversarial, self.warmup = adversarial, whole("warmup", warmup, 0)
         self.ascent_rounds = None if ascent_rounds is None else whole("ascent_rounds", ascent_rounds, 0)
-        self.ascent_every, self.ascent_steps = whole("ascent_every", ascent_every, 1), whole("ascent_steps", ascent_steps, 1)
+        self.ascent_every, self.ascent_steps = (
+            whole("ascent_every", ascent_every, 1),
+            whole("ascent_steps", ascent_steps, 1),
+        )
         self.ascent_lr, self.beta = positive("ascent_lr", ascent_lr), float(beta)
         kinds = ("full", "random_gaussian", "deterministic", "random_mu", "random_sigma")
         self.perturbation: Perturbation = one_of("perturbation", perturbation, kinds)

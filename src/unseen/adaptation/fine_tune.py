@@ -1,0 +1,45 @@
+"""Few-shot adaptation as the paper does it: a few steps from the meta-learned weights on the labelled target samples."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from unseen.contracts import channels_last, check_targets, cross_entropy, positive
+from unseen.errors import UnseenError
+
+
+def draw_shots(y: Tensor, shots: int, classes: int, generator: torch.Generator) -> Tensor:
+    """Indices of `shots` random samples of each class."""
+    picks = []
+    for label in range(classes):
+        of_class = torch.nonzero(y == label).flatten()
+        if len(of_class) < shots:
+            raise UnseenError(f"class {label} has {len(of_class)} labelled samples in this domain, {shots} were asked for")
+        picks.append(of_class[torch.randperm(len(of_class), generator=generator)[:shots]])
+    return torch.cat(picks)
+
+
+def fine_tune(
+    model: nn.Module, x: Tensor, y: Tensor, *, steps: int = 100, lr: float = 1e-4, batch: int = 32, seed: int = 0
+) -> nn.Module:
+    """A copy of the model after that many Adam steps on the labelled samples; BatchNorm keeps its statistics."""
+    positive("lr", lr)
+    adapted = copy.deepcopy(model).eval()
+    device = next(adapted.parameters()).device
+    x, y = channels_last(x.to(device)), y.to(device)
+    generator = torch.Generator().manual_seed(seed)
+    optimizer = torch.optim.Adam([p for p in adapted.parameters() if p.requires_grad], lr, fused=True)
+    order = torch.empty(0, dtype=torch.int64)
+    for _ in range(steps):
+        if len(order) < min(batch, len(x)):
+            order = torch.randperm(len(x), generator=generator)
+        now, order = order[:batch], order[batch:]
+        logits = adapted(x[now])
+        check_targets(logits, y[now])
+        optimizer.zero_grad()
+        cross_entropy(logits, y[now]).backward()
+        optimizer.step()
+    return adapted

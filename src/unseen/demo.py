@@ -1,0 +1,64 @@
+"""The main job on embedded data, from training to a figure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from unseen import run as runs
+from unseen.report.figures import demo_figure
+from unseen.report.tables import percent, show
+from unseen.tasks import task_named
+
+METHODS = ("erm", "uncertainty_guided")
+
+
+def run(out: Path, *, seed: int = 0, overrides: dict[str, Any] | None = None, device: str = "auto") -> dict[str, Any]:
+    """Train both methods on mini_digits, evaluate and score them; runs that are already there are not trained again."""
+    task = task_named("mini_digits")
+    trained = {}
+    for method in METHODS:
+        folder = out / f"{method}-seed{seed}"
+        trained[method] = runs.train(task, method, folder, overrides=overrides, seed=seed, resume=True, device=device)
+    results = {method: runs.evaluate(done, task, device) for method, done in trained.items()}
+    accuracy = {
+        method: {task.source.name: r["source"]["accuracy"], **{d: v["accuracy"] for d, v in r["domains"].items()}}
+        for method, r in results.items()
+    }
+    names = [task.source.name, *(d.name for d in task.targets)]
+    scores = {name: runs.score(trained["uncertainty_guided"], task, name, device=device) for name in names}
+    samples = {name: _samples(task.domain(name).load("test")) for name in names}
+    figure = out / "demo.png"
+    demo_figure(figure, accuracy, {n: s["score"] for n, s in scores.items()}, scores[names[0]]["threshold"], samples)
+    return {
+        "accuracy": accuracy,
+        "average": {method: r["average"] for method, r in results.items()},
+        "uncertainty": {n: {k: s[k] for k in ("score", "threshold", "alarm", "n")} for n, s in scores.items()},
+        "figure": str(figure),
+        "runs": {method: str(done.folder) for method, done in trained.items()},
+    }
+
+
+def _samples(data: Any) -> Any:
+    x = data.tensors[0][:3]
+    return (x * 255).byte().permute(0, 2, 3, 1).numpy()
+
+
+def show_result(result: dict[str, Any]) -> None:
+    """The table, the figure's path, and what to try next."""
+    uncertainty = result["uncertainty"]
+    domains = list(uncertainty)
+    rows = []
+    for index, domain in enumerate(domains):
+        values = [percent(result["accuracy"][m][domain]) for m in METHODS]
+        alarm = "ALARM" if uncertainty[domain]["alarm"] else "-"
+        name = f"{domain} (source, held out)" if index == 0 else domain
+        rows.append([name, *values, f"{uncertainty[domain]['score']:.3f}", alarm])
+    rows.append(["average, unseen", *(percent(result["average"][m]) for m in METHODS), "", ""])
+    show("accuracy in %, trained on the source only", ["domain", *METHODS, "domain uncertainty", ""], rows)
+    run = result["runs"]["uncertainty_guided"]
+    print(f"\nfigure: {result['figure']}\n\nwhat to try next:")
+    print(f"  unseen score {run} --domain street --batch 64     # would 64 unlabelled images have warned you?")
+    print(f"  unseen adapt {run} --domain street --shots 10     # ten labels a class")
+    print("  unseen train mini_digits --out runs/mine --set perturbation=random_gaussian   # an ablation")
+    print("  your own model: the example in README.md")

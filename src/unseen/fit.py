@@ -1,0 +1,83 @@
+"""Training in memory, for a user's own model and loader."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unseen.contracts import Batch, Method
+from unseen.errors import UnseenError
+from unseen.machine import pick_device
+from unseen.progress import TrainingProgress
+from unseen.uncertainty import SourceReference
+
+REMEMBERED = 2000  # samples of the source that a model's statistics are taken from
+
+
+def fit(
+    net: Method,
+    loader: Iterable[Any],
+    steps: int,
+    *,
+    held_out: Iterable[Any] | None = None,
+    device: str = "auto",
+    progress: bool = True,
+) -> Method:
+    """Train on the source for that many steps, then remember its statistics for the uncertainty score.
+
+    `loader` yields (x, y) and is gone through as often as needed. `held_out`, source data that was not trained on, makes
+    the alarm's threshold honest; without it the training data stands in, which alarms a little too easily.
+    """
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+        raise UnseenError(f"steps must be a whole number of at least 1, not {steps!r}")
+    net.to(pick_device(device)).train()
+    batches = endless(loader)
+    with TrainingProgress(net.name, steps, quiet=not progress) as shown:
+        for step in range(1, steps + 1):
+            logs = net.step(next(batches).to(net.device))
+            shown.at(step, {"loss": finite(logs, step)})
+    net.eval()
+    calibrate(net, loader, held_out)
+    return net
+
+
+def endless(loader: Iterable[Any]) -> Iterator[Batch]:
+    """The loader's batches, over and over."""
+    while True:
+        empty = True
+        for pair in loader:
+            empty = False
+            yield Batch.of(pair)
+        if empty:
+            raise UnseenError("the loader is empty: it yielded no batch (is drop_last=True with too few samples?)")
+
+
+def finite(logs: dict[str, Tensor], step: int) -> float:
+    """The loss, if it is a number."""
+    loss = float(logs["loss"])
+    if not math.isfinite(loss):
+        parts = ", ".join(f"{name} {float(value):.3g}" for name, value in logs.items())
+        raise UnseenError(f"the loss is {loss} at step {step} ({parts}): lower lr or ascent_lr, or look for NaN in the data")
+    return loss
+
+
+@torch.no_grad()
+def calibrate(net: Method, source: Iterable[Any], held_out: Iterable[Any] | None = None) -> None:
+    """Remember the source's statistics, from which scores are told apart and thresholds are set."""
+    mean = _features(net, source).mean(0)
+    net.reference = SourceReference(mean, _features(net, source if held_out is None else held_out))
+
+
+def _features(net: Method, loader: Iterable[Any]) -> Tensor:
+    rows: list[Tensor] = []
+    for pair in loader:
+        rows.append(net.score_features(Batch.of(pair).x).cpu())
+        if sum(map(len, rows)) >= REMEMBERED:
+            break
+    if not rows:
+        raise UnseenError("no source data to take statistics from: the loader is empty")
+    return torch.cat(rows)[:REMEMBERED]

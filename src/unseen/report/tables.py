@@ -1,0 +1,31 @@
+"""Tables for people, on a terminal or in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+def show(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Print a table to stdout, numbers to the right."""
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for index, name in enumerate(header):
+        table.add_column(name, justify="left" if index == 0 else "right")
+    for row in rows:
+        table.add_row(*map(str, row))
+    Console().print(table)
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """The same as Markdown."""
+    line = "| " + " | ".join(["---"] + ["---:"] * (len(header) - 1)) + " |"
+    return "\n".join(["| " + " | ".join(map(str, row)) + " |" for row in (header,)] + [line]) + "".join(
+        "\n| " + " | ".join(map(str, row)) + " |" for row in rows
+    )
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.1f}"

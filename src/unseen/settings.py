@@ -1,0 +1,92 @@
+"""From presets and key=value words to the settings of a run; what is unknown or of the wrong kind is named."""
+
+from __future__ import annotations
+
+import json
+import types
+import typing
+from typing import Any, Literal
+
+from unseen.contracts import Method, Task
+from unseen.errors import UnseenError
+
+LOOP: dict[str, Any] = {"steps": 1000, "batch": 32, "log_every": 10, "checkpoint_every": 100}
+
+
+def resolve(
+    task: Task, method: type[Method], preset: str, overrides: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The loop's settings and the method's: its defaults, its preset, the task's preset, then the overrides."""
+    if preset not in task.presets:
+        raise UnseenError(f'{task.name} has no preset "{preset}"; it has: {", ".join(task.presets)}')
+    known = method.settings_of()
+    of_task = dict(task.presets[preset])
+    for_method = {name: of_task.pop(name) for name in list(of_task) if isinstance(of_task[name], dict)}.get(method.name, {})
+    chosen = {
+        "sites": task.sites,
+        "embedding": task.embedding,
+        **method.presets.get(preset, {}),
+        **of_task,
+        **for_method,
+    }
+    if unknown := [name for name in overrides if name not in known and name not in LOOP]:
+        raise UnseenError(f"{method.name} has no setting {', '.join(unknown)}; there are: {', '.join([*LOOP, *known])}")
+    chosen |= overrides
+    loop = {name: chosen.get(name, default) for name, default in LOOP.items()}
+    for name, value in loop.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise UnseenError(f"{name} must be a whole number of at least 1, not {value!r}")
+    hints = typing.get_type_hints(method.__init__)
+    settings = {name: value for name, value in chosen.items() if name in known}
+    for name, value in settings.items():
+        if not fits(value, hints[name]):
+            raise UnseenError(f"{name} must be {said(hints[name])}, not {value!r}")
+    return loop, settings
+
+
+def parse(words: list[str]) -> dict[str, Any]:
+    """key=value words as a dict; values are JSON where they read as such, else text; a,b is a list."""
+    settings = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals or not name:
+            raise UnseenError(f'a setting is written key=value, not "{word}"')
+        settings[name.strip()] = _value(text.strip())
+    return settings
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        pass
+    if text.lower() in ("none", "true", "false"):
+        return {"none": None, "true": True, "false": False}[text.lower()]
+    return text.split(",") if "," in text else text
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Is the value of the kind that an annotation asks for?"""
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(fits(value, option) for option in typing.get_args(hint))
+    if origin is Literal:
+        return value in typing.get_args(hint)
+    if origin in (list, tuple):
+        return isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, hint)
+
+
+def said(hint: Any) -> str:
+    """An annotation in words."""
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(dict.fromkeys(said(option) for option in typing.get_args(hint)))
+    if origin is Literal:
+        return "one of " + ", ".join(map(str, typing.get_args(hint)))
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a name", type(None): "none"}
+    return names.get(hint, "a list of names")

@@ -1,0 +1,30 @@
+"""One task, one file. TASKS is the table that the command line, the tests and the docs read."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+
+from unseen.contracts import Task
+from unseen.errors import UnseenError
+from unseen.tasks.mini_digits import mini_digits
+
+TASKS: dict[str, Callable[[], Task]] = {"mini_digits": mini_digits}
+
+
+def task_named(name: str) -> Task:
+    """A task of ours by its name, or a user's as "package.module:function", which is imported because they named it."""
+    if ":" not in name:
+        if name not in TASKS:
+            raise UnseenError(
+                f'no task "{name}"; there are: {", ".join(TASKS)}; or name your own as package.module:function'
+            )
+        return TASKS[name]()
+    module, _, function = name.partition(":")
+    try:
+        task = getattr(importlib.import_module(module), function)()
+    except (ImportError, AttributeError) as error:
+        raise UnseenError(f'cannot make a task from "{name}": {error}') from error
+    if not isinstance(task, Task):
+        raise UnseenError(f'"{name}" must return an unseen.Task, it returned {type(task).__name__}')
+    return task

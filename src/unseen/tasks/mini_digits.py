@@ -1,0 +1,44 @@
+"""mini_digits: the Digits benchmark in small, made from what installed packages bundle. Nothing to download.
+
+Source: scikit-learn's handwritten digits. Unseen: photo (after MNIST-M), printed (after SYN), street (after SVHN),
+scanner (after USPS).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from torch.utils.data import TensorDataset
+
+from unseen.contracts import Domain, Task
+from unseen.models import DigitsNet
+
+UNSEEN = ("photo", "printed", "street", "scanner")
+
+
+def mini_digits() -> Task:
+    return Task(
+        name="mini_digits",
+        summary="handwritten digits -> digits on photos, printed, on street signs, scanned; embedded",
+        source=Domain("digits", partial(_load, "digits")),
+        targets=tuple(Domain(name, partial(_load, name)) for name in UNSEEN),
+        classes=10,
+        model=DigitsNet,
+        sites=("conv1", "conv2"),
+        embedding="fc2",
+        presets={
+            "fast": {"steps": 1000, "batch": 32, "lr": 1e-4},
+            "reference": {
+                "steps": 6000, "batch": 32, "lr": 1e-4,
+                "uncertainty_guided": {"embedding": "relu4", "mix_at": "relu2"},
+            },
+            "paper": {"steps": 10_000, "batch": 32, "lr": 1e-4},
+        },
+    )  # fmt: skip
+
+
+def _load(domain: str, split: str) -> TensorDataset:
+    from unseen.data.mini_digits import images  # scikit-learn takes a second to import: only where it is needed
+
+    x, y = images(domain, split)
+    return TensorDataset(x.float() / 255, y)
