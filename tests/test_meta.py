@@ -8,8 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from scipy.special import betainc, betaincinv
-from tiny import TinyNet, slow_noise, slow_two_site_pass, soft_cross_entropy, tiny_batch
 
+from tiny import TinyNet, slow_noise, slow_two_site_pass, soft_cross_entropy, tiny_batch
 from unseen import UncertaintyGuided
 from unseen.meta import inner_step
 from unseen.mixup import lottery, mix_targets
@@ -62,9 +62,7 @@ def slow_objective(net, batch, quantiles):
         mixed, *_ = slow_two_site_pass(net, fast, x, seed, net.heads_read, lam)
         soft = mix_targets(y, lam, won, 3, net.rho)
         inputs = {"conv1": x, "conv2": _second_input(net, fast, x, seed)}
-        kl = sum(
-            kl_divergence(g, net.prior[site](inputs[site])).mean() for site, g in (("conv1", g1), ("conv2", g2))
-        )
+        kl = sum(kl_divergence(g, net.prior[site](inputs[site])).mean() for site, g in (("conv1", g1), ("conv2", g2)))
         total = total + (F.cross_entropy(plain, y) + net.mixed_weight * soft_cross_entropy(mixed, soft) + net.kl_weight * kl) / 2
     return float(total.detach())
 

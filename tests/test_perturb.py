@@ -7,9 +7,9 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny import TinyNet, slow_two_site_pass, soft_cross_entropy, tiny_batch
 from torch import nn
 
+from tiny import TinyNet, slow_two_site_pass, soft_cross_entropy, tiny_batch
 from unseen import UncertaintyGuided, UnseenError
 from unseen.contracts import Batch
 from unseen.mixup import mix_targets
@@ -95,7 +95,11 @@ def test_both_ways_of_folding_give_the_same_numbers(heads_read):
 
 
 def state_of(model):
-    return copy.deepcopy(model.state_dict()), [len(m._forward_hooks) for m in model.modules()], [m.training for m in model.modules()]
+    return (
+        copy.deepcopy(model.state_dict()),
+        [len(m._forward_hooks) for m in model.modules()],
+        [m.training for m in model.modules()],
+    )
 
 
 def same_state(before, after):

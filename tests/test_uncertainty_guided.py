@@ -8,8 +8,8 @@ import gc
 import psutil
 import pytest
 import torch
-from tiny import TinyNet, tiny_batch
 
+from tiny import TinyNet, tiny_batch
 from unseen import UncertaintyGuided, UnseenError
 from unseen.contracts import Batch, cross_entropy
 from unseen.noise import Draws, GaussianHead
@@ -55,7 +55,11 @@ def trained_tiny():
 def test_the_adversary_raises_the_loss_and_moves_phi_p_only():
     model, batch = trained_tiny()
     net = make(model, ascent_steps=30, ascent_lr=1.0, beta=0.0)
-    before, theta, phi_m = perturbed_loss_and_distance(net, batch)[0], copy.deepcopy(model.state_dict()), learned(net.mixup_head)
+    before, theta, phi_m = (
+        perturbed_loss_and_distance(net, batch)[0],
+        copy.deepcopy(model.state_dict()),
+        learned(net.mixup_head),
+    )
     net.ascend(batch)
     assert perturbed_loss_and_distance(net, batch)[0] > before + 0.2
     assert all(torch.equal(theta[n], v) for n, v in model.state_dict().items())
@@ -277,7 +281,11 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not():
 
 
 def test_resident_memory_is_flat_over_200_steps():
-    net, batch, process = make(order=2, draws=4, kl_weight=0.1, ascent_rounds=None, ascent_steps=1), tiny_batch(32), psutil.Process()
+    net, batch, process = (
+        make(order=2, draws=4, kl_weight=0.1, ascent_rounds=None, ascent_steps=1),
+        tiny_batch(32),
+        psutil.Process(),
+    )
     for _ in range(30):
         net.step(batch)
     gc.collect()

@@ -48,6 +48,7 @@ def slow_noise(seed: int, *shapes: tuple[int, ...], dtype: torch.dtype = torch.f
 
 def slow_two_site_pass(net, params: dict[str, Tensor], x: Tensor, seed: int, heads_read: str, lam: Tensor | None = None):
     """One draw of TinyNet with noise at conv1 and conv2, spelled out; returns (logits, embedding, gaussian 1, gaussian 2)."""
+
     def conv(name: str, t: Tensor) -> Tensor:
         return F.conv2d(t, params[f"{name}.weight"], params[f"{name}.bias"])
 
@@ -70,4 +71,3 @@ def slow_two_site_pass(net, params: dict[str, Tensor], x: Tensor, seed: int, hea
 
 def soft_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     return -(target * logits.log_softmax(1)).sum(1).mean()
-

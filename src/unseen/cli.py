@@ -70,9 +70,7 @@ def train(
         One JSON document on stdout.
     """
     overrides = parse(set_ or [])
-    run = runs.train(
-        task_named(task), method, out, preset=preset, overrides=overrides, seed=seed, resume=resume, device=device
-    )
+    run = runs.train(task_named(task), method, out, preset=preset, overrides=overrides, seed=seed, resume=resume, device=device)
     config = run.config
     value = next(r["value"] for r in reversed(run.records()) if r["split"] == "val")
     result = {
@@ -145,9 +143,7 @@ def score(
         One JSON document on stdout.
     """
     at = runs.Run(run)
-    result = runs.score(
-        at, task_of(at, task), domain, batch=batch, false_alarm_rate=false_alarm_rate, seed=seed, device=device
-    )
+    result = runs.score(at, task_of(at, task), domain, batch=batch, false_alarm_rate=false_alarm_rate, seed=seed, device=device)
     if result["fallback"]:
         say(f"this run has no learned sigma; the score is a fallback: {result['score_name']}")
     if not emit(result, json_):

@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 
 from unseen.errors import UnseenError
 from unseen.sites import captured, evaluating, perturbable_layers, submodule
-from unseen.uncertainty import SourceReference
+from unseen.uncertainty import SourceReference, lack_of_confidence
 
 
 class Batch(NamedTuple):
@@ -212,8 +212,7 @@ class Method(nn.Module):
     @torch.no_grad()
     def score_features(self, x: Any) -> Tensor:
         """What the domain score is made of, (N, F): a domain's score is `score` of their mean over its samples."""
-        probabilities = self.predict(x).softmax(1).amax(1)
-        return 1 - probabilities.flatten(1).mean(1, keepdim=True)
+        return lack_of_confidence(self.predict(x))
 
     def score(self, features: Tensor) -> Tensor:
         """Score of (means of) score features, (..., F) -> (...)."""

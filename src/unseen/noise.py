@@ -110,9 +110,7 @@ def fresh_seeds(draws: int) -> list[int]:
     return torch.randint(2**62, (draws,)).tolist()
 
 
-def add_noise(
-    h: Tensor, gaussian: Gaussian, noise: Sequence[Tensor] | None, draws: int, batch: int, keep_clean: bool
-) -> Tensor:
+def add_noise(h: Tensor, gaussian: Gaussian, noise: Sequence[Tensor] | None, draws: int, batch: int, keep_clean: bool) -> Tensor:
     """h + softplus(mu + sigma * eps) for all draws, (draws*batch, ...); with `keep_clean` the clean h comes first.
 
     h holds one slot of `batch` rows, shared by all draws, or [clean,] + draws; the Gaussian holds one slot or draws.

@@ -13,9 +13,7 @@ from unseen.errors import UnseenError
 LOOP: dict[str, Any] = {"steps": 1000, "batch": 32, "log_every": 10, "checkpoint_every": 100}
 
 
-def resolve(
-    task: Task, method: type[Method], preset: str, overrides: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def resolve(task: Task, method: type[Method], preset: str, overrides: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The loop's settings and the method's: its defaults, its preset, the task's preset, then the overrides."""
     if preset not in task.presets:
         raise UnseenError(f'{task.name} has no preset "{preset}"; it has: {", ".join(task.presets)}')

@@ -37,9 +37,7 @@ def write_atomically(path: Path, content: bytes) -> None:
         if temporary is not None:
             with contextlib.suppress(OSError):
                 temporary.unlink()
-        raise UnseenError(
-            f"cannot write {path}: {error.strerror or error}; free space there or choose another folder"
-        ) from error
+        raise UnseenError(f"cannot write {path}: {error.strerror or error}; free space there or choose another folder") from error
 
 
 def write_json(path: Path, value: Any) -> None:

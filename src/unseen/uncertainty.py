@@ -22,6 +22,11 @@ def relative_deviation(mean: Tensor, source_mean: Tensor) -> Tensor:
     return ((mean - source_mean).abs() / source_mean).mean(-1)
 
 
+def lack_of_confidence(logits: Tensor) -> Tensor:
+    """1 - the highest class probability, averaged over pixels if there are any: (N, C, ...) -> (N, 1)."""
+    return (1 - logits.softmax(1).amax(1)).reshape(len(logits), -1).mean(1, keepdim=True)
+
+
 @dataclass
 class SourceReference:
     """What a trained model remembers of its source: the mean of its score features, and held-out samples of them."""

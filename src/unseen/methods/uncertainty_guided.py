@@ -24,7 +24,7 @@ from unseen.mixup import Mixing, Mixup, MixupHead, draw_mixing, even_mixing, mix
 from unseen.noise import Draws, Gaussian, GaussianHead, fresh_seeds
 from unseen.perturb import Perturbation, Perturbed, PerturbedPass, fold, head_key
 from unseen.sites import captured, edited, evaluating, perturbable_layers, scratch_buffers, submodule
-from unseen.uncertainty import relative_deviation
+from unseen.uncertainty import lack_of_confidence, relative_deviation
 
 log = logging.getLogger("unseen")
 
@@ -332,7 +332,7 @@ class UncertaintyGuided(Method):
         """Logits and one score per sample, in one pass."""
         if self.score_name != "sigma":
             logits = self.predict(x)
-            return logits, self.score(1 - logits.softmax(1).amax(1).flatten(1).mean(1, keepdim=True))
+            return logits, self.score(lack_of_confidence(logits))
         logits, features = self._pass_with_features(x)
         return logits, self.score(features)
 

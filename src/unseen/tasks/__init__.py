@@ -16,9 +16,7 @@ def task_named(name: str) -> Task:
     """A task of ours by its name, or a user's as "package.module:function", which is imported because they named it."""
     if ":" not in name:
         if name not in TASKS:
-            raise UnseenError(
-                f'no task "{name}"; there are: {", ".join(TASKS)}; or name your own as package.module:function'
-            )
+            raise UnseenError(f'no task "{name}"; there are: {", ".join(TASKS)}; or name your own as package.module:function')
         return TASKS[name]()
     module, _, function = name.partition(":")
     try:

@@ -1,0 +1,179 @@
+"""What a training step costs, on the digits backbone at batch 32: against plain training, and against the work it cannot avoid.
+
+    python benchmarks/step_cost.py [--json] [--repeats 7] [--quick]
+
+One thread, medians, everything in one process. Two plain steps are timed: `erm_ms` is ERM as one writes it in PyTorch (torch.optim.Adam,
+default memory layout), the yardstick of the published figures; `own_erm_ms` is ours, with channels_last and the fused Adam, the stricter
+one. Every row has its ratio to both. The ideal of a row is its unavoidable multiply-adds at the matrix-product rate measured here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import logging
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+import psutil
+import torch
+import torch.nn.functional as F
+
+from unseen import ERM, UncertaintyGuided, calibrate
+from unseen.contracts import Batch
+from unseen.machine import keep_freed_memory
+from unseen.models import DigitsNet
+
+BATCH = 32
+CONV1, CONV2 = 28 * 28 * 64 * 75, 10 * 10 * 128 * 1600  # multiply-adds of one sample
+DENSE = 3200 * 1024 + 1024 * 1024 + 1024 * 10
+FORWARD = CONV1 + CONV2 + DENSE
+# Backward takes one product for the weights and one for the inputs; the first layer's inputs need none.
+PLAIN = FORWARD + FORWARD + (FORWARD - CONV1)
+PROCESS = psutil.Process()
+
+
+def ideal_flops(draws: int, order: int, heads: str) -> float:
+    """What a step cannot avoid: the source step, conv1 and its head once, all draws behind, mixed and unmixed dense layers."""
+    head_passes = 1 if heads == "clean" else draws
+    work = PLAIN
+    work += 2 * (CONV1 + 2 * CONV1)  # conv1 under theta*, and a head twice as wide: forward and weights
+    work += 3 * 2 * CONV2 * head_passes
+    work += 3 * CONV2 * draws + 3 * DENSE * 2 * draws
+    work += 3 * CONV2  # clean features under theta*, for mixing and for heads
+    if order == 2:
+        work += 4 * FORWARD  # the Hessian-vector product runs the forward and the backward pass once more, both ways
+    return 2.0 * BATCH * work
+
+
+def median_ms(act: Callable[[], object], repeats: int, warm: int = 2) -> float:
+    for _ in range(warm):
+        act()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        act()
+        times.append(time.perf_counter() - start)
+    return 1e3 * statistics.median(times)
+
+
+def gemm_gflops(repeats: int) -> float:
+    a, b = torch.rand(1024, 1024), torch.rand(1024, 1024)
+    return 2 * 1024**3 / median_ms(lambda: a @ b, repeats) / 1e6
+
+
+def plain_pytorch_step(batch: Batch) -> Callable[[], object]:
+    torch.manual_seed(0)
+    model = DigitsNet()
+    optimizer = torch.optim.Adam(model.parameters(), 1e-4)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(model(*batch.x), batch.y).backward()
+        optimizer.step()
+
+    return step
+
+
+def guided(**settings: object) -> UncertaintyGuided:
+    torch.manual_seed(0)
+    return UncertaintyGuided(
+        DigitsNet(),
+        sites=["conv1", "conv2"],
+        embedding="fc2",
+        warmup=0,
+        adversarial=False,
+        **settings,  # type: ignore[arg-type]
+    )
+
+
+def memory_growth_mb(batch: Batch, steps: int) -> float:
+    net = guided(draws=2, order=2, kl_weight=0.1)
+    for _ in range(10):
+        net.step(batch)
+    gc.collect()
+    before = PROCESS.memory_info().rss
+    for _ in range(steps):
+        net.step(batch)
+    gc.collect()
+    return (PROCESS.memory_info().rss - before) / 1e6
+
+
+def measure(repeats: int, quick: bool) -> dict[str, object]:
+    torch.manual_seed(0)
+    batch = Batch((torch.rand(BATCH, 3, 32, 32),), torch.randint(10, (BATCH,)))
+    gemm = gemm_gflops(20)
+    erm = ERM(DigitsNet())
+    plain = plain_pytorch_step(batch)
+    cases = [(k, order, "clean") for k in (1, 5, 10, 15) for order in (1, 2)] + [(10, 1, "perturbed"), (10, 2, "perturbed")]
+    if quick:
+        cases = [(1, 1, "clean"), (1, 2, "perturbed")]
+    rows = []
+    for draws, order, heads in cases:
+        # The plain steps are timed beside every row, so that a busy moment of the machine hits both.
+        erm_ms, own_ms = median_ms(plain, repeats), median_ms(lambda: erm.step(batch), repeats)
+        net = guided(draws=draws, order=order, heads_read=heads)
+        ms = median_ms(lambda net=net: net.step(batch), repeats)  # type: ignore[misc]
+        ideal = ideal_flops(draws, order, heads) / gemm / 1e6
+        rows.append(
+            {
+                "draws": draws, "order": order, "heads": heads, "ms": ms, "erm_ms": erm_ms, "own_erm_ms": own_ms,
+                "ratio_to_erm": ms / erm_ms, "ratio_to_own_erm": ms / own_ms, "ratio_to_ideal": ms / ideal,
+                "gflop": ideal_flops(draws, order, heads) / 1e9,
+                "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
+            }
+        )  # fmt: skip
+        print(f"K={draws} order {order} heads {heads}: {ms:.0f} ms, {ms / erm_ms:.1f}x ERM", file=sys.stderr)
+        del net
+        gc.collect()
+    net = guided(draws=1)
+    calibrate(net, [batch])
+    x = torch.rand(256, 3, 32, 32)
+    pairs = [
+        (median_ms(lambda: net.predict(x), repeats), median_ms(lambda: net.predict_with_uncertainty(x), repeats))
+        for _ in range(3)
+    ]
+    predict_ms = statistics.median(p for p, _ in pairs)
+    return {
+        "erm_ms": statistics.median(row["erm_ms"] for row in rows),  # type: ignore[type-var]
+        "own_erm_ms": statistics.median(row["own_erm_ms"] for row in rows),  # type: ignore[type-var]
+        "gemm_gflops": gemm,
+        "rows": rows,
+        "predict_ms": predict_ms,
+        "predict_and_score_ratio": statistics.median(both / alone for alone, both in pairs),
+        "memory_growth_mb": memory_growth_mb(batch, 20 if quick else 200),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    parser.add_argument("--repeats", type=int, default=7, help="timed steps per row (default: 7)")
+    parser.add_argument("--quick", action="store_true", help="two rows only, to see that it runs")
+    args = parser.parse_args()
+    logging.disable(logging.WARNING)
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    result = measure(args.repeats, args.quick)
+    if args.json:
+        print(json.dumps(result, indent=2))
+        return
+    print(f"ERM {result['erm_ms']:.0f} ms, ours {result['own_erm_ms']:.0f} ms, GEMM {result['gemm_gflops']:.0f} GFLOP/s")
+    for row in result["rows"]:  # type: ignore[attr-defined]
+        print(
+            f"K {row['draws']:2d}  order {row['order']}  heads {row['heads']:9s}  {row['ms']:6.0f} ms  "
+            f"{row['ratio_to_erm']:5.1f}x ERM  {row['ratio_to_own_erm']:5.1f}x own ERM  {row['ratio_to_ideal']:4.2f}x ideal  "
+            f"peak {row['peak_mb']:.0f} MB"
+        )
+    print(f"predict {result['predict_ms']:.0f} ms, with the score {result['predict_and_score_ratio']:.2f}x")
+    print(f"memory over 200 steps: {result['memory_growth_mb']:+.1f} MB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""unseen.fit on a user's own model and loader."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+import unseen
+from tiny import TinyNet
+from unseen import UnseenError
+
+
+def loader(n=60, batch=20, classes=3):
+    g = torch.Generator().manual_seed(0)
+    y = torch.arange(n) % classes
+    x = torch.randn(n, 2, 8, 8, generator=g) + y.view(-1, 1, 1, 1).float()
+    return DataLoader(TensorDataset(x, y), batch)
+
+
+def make(**settings):
+    torch.manual_seed(0)
+    return unseen.UncertaintyGuided(TinyNet(), sites=["conv1"], embedding="fc1", draws=2, **settings)
+
+
+@pytest.mark.parametrize("method", list(unseen.METHODS.values()), ids=list(unseen.METHODS))
+def test_every_method_learns(method):
+    torch.manual_seed(0)
+    net = method(TinyNet(), sites=["conv1"], embedding="fc1", lr=0.01, **({"warmup": 20} if method.name != "erm" else {}))
+    unseen.fit(net, loader(), steps=80, progress=False)
+    x, y = loader().dataset.tensors
+    assert (net.predict(x).argmax(1) == y).float().mean() > 0.8
+    assert net.uncertainty(x).shape == (60,)
+    assert int(net.steps_done) == 80 and not net.training
+
+
+def test_uncertainty_grows_away_from_the_source():
+    net = unseen.fit(make(lr=0.003), loader(), steps=40, held_out=loader(), progress=False)
+    x = loader().dataset.tensors[0]
+    assert net.uncertainty(3 * x + 2).mean() > 1.5 * net.uncertainty(x).mean()
+
+
+def test_uncertainty_before_training_says_what_to_do():
+    with pytest.raises(UnseenError, match=r"train with unseen.fit, or call unseen.calibrate"):
+        make().uncertainty(torch.randn(2, 2, 8, 8))
+
+
+def test_several_inputs_are_passed_on():
+    class Two(TinyNet):
+        def forward(self, x, scale):
+            return super().forward(x * scale.view(-1, 1, 1, 1))
+
+    x, y = loader().dataset.tensors
+    pairs = [((x[:20], torch.ones(20)), y[:20]), ([x[20:40], torch.ones(20)], y[20:40])]
+    net = unseen.UncertaintyGuided(Two(), sites=["conv1"], embedding="fc1", draws=2, warmup=1, ascent_steps=1)
+    unseen.fit(net, pairs, steps=4, progress=False)
+    assert net.predict((x[:5], torch.ones(5))).shape == (5, 3)
+
+
+def test_a_nan_loss_is_caught_at_its_step():
+    x, y = loader().dataset.tensors
+    x = x.clone()
+    x[25] = float("nan")
+    with pytest.raises(UnseenError, match="the loss is nan at step 2"):
+        unseen.fit(make(), DataLoader(TensorDataset(x, y), 20), steps=5, progress=False)
+
+
+@pytest.mark.parametrize(
+    "data, text",
+    [
+        ([], "the loader is empty"),
+        (
+            DataLoader(TensorDataset(torch.randn(3, 2, 8, 8), torch.zeros(3, dtype=torch.int64)), 8, drop_last=True),
+            "is empty",
+        ),
+        ([torch.randn(3, 2, 8, 8)], r"must yield \(x, y\), it yielded Tensor"),
+        ([({"image": torch.randn(3, 2, 8, 8)}, torch.zeros(3))], "inputs must be a tensor or a tuple of tensors, not dict"),
+        ([(torch.randn(3, 2, 8, 8), [0, 1, 2])], "y as a tensor of class numbers"),
+    ],
+)
+def test_a_bad_loader_is_named(data, text):
+    with pytest.raises(UnseenError, match=text):
+        unseen.fit(make(), data, steps=2, progress=False)
+
+
+def test_a_model_that_returns_no_logits_is_named():
+    class Pair(TinyNet):
+        def forward(self, x):
+            return super().forward(x), x
+
+    net = unseen.UncertaintyGuided(Pair(), sites=["conv1"], embedding="fc1")
+    with pytest.raises(UnseenError, match=r"must return logits \(N, C\) or \(N, C, H, W\), it returned tuple"):
+        unseen.fit(net, loader(), steps=2, progress=False)
+
+
+@pytest.mark.parametrize("steps", [0, -1, 2.5, True])
+def test_bad_steps_are_named(steps):
+    with pytest.raises(UnseenError, match="steps must be a whole number"):
+        unseen.fit(make(), loader(), steps=steps, progress=False)
+
+
+def test_an_unknown_device_is_named():
+    with pytest.raises(UnseenError, match="device must be auto, cpu or cuda"):
+        unseen.fit(make(), loader(), steps=1, device="tpu", progress=False)
+
+
+def test_progress_goes_to_stderr_only(capsys):
+    unseen.fit(make(), loader(), steps=2)
+    captured = capsys.readouterr()
+    assert captured.out == "" and "step 2/2" in captured.err and "loss" in captured.err
