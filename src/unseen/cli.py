@@ -40,7 +40,7 @@ def train(
     out: Path,
     method: str = "uncertainty_guided",
     preset: str = "fast",
-    set_: Annotated[list[str] | None, Parameter(name="--set")] = None,
+    set_: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,
     seed: int = 0,
     resume: Annotated[bool, Flag] = False,
     device: Device = "auto",
@@ -70,7 +70,9 @@ def train(
         One JSON document on stdout.
     """
     overrides = parse(set_ or [])
-    run = runs.train(task_named(task), method, out, preset=preset, overrides=overrides, seed=seed, resume=resume, device=device)
+    run = runs.train(
+        task_named(task), method, out, preset=preset, overrides=overrides, seed=seed, resume=resume, device=device, task_word=task
+    )
     config = run.config
     value = next(r["value"] for r in reversed(run.records()) if r["split"] == "val")
     result = {
@@ -210,7 +212,7 @@ def demo(
     *,
     out: Path = Path("demo"),
     seed: int = 0,
-    set_: Annotated[list[str] | None, Parameter(name="--set")] = None,
+    set_: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,
     device: Device = "auto",
     json_: Json = False,
 ) -> None:

@@ -81,6 +81,24 @@ class Draws:
 
     def normal(self, like: Tensor) -> list[Tensor]:
         """Standard normal noise of that shape for each draw."""
+        import os
+
+        if os.environ.get("EPS") == "channel" and like.dim() > 2:
+            return [
+                torch.randn(like.shape[:2], generator=g, dtype=like.dtype)
+                .view(*like.shape[:2], *[1] * (like.dim() - 2))
+                .expand(like.shape)
+                for g in self.generators
+            ]
+        if os.environ.get("EPS") == "both" and like.dim() > 2:
+            return [
+                torch.randn(like.shape[:2], generator=g, dtype=like.dtype)
+                .view(*like.shape[:2], *[1] * (like.dim() - 2))
+                .mul(0.9)
+                .expand(like.shape)
+                + 0.44 * torch.empty(like.numel()).normal_(generator=g).as_strided(like.shape, laid_out(like).stride())
+                for g in self.generators
+            ]
         like = laid_out(like)
         return [
             torch.empty(like.numel(), dtype=like.dtype, device=like.device)
@@ -159,11 +177,14 @@ class _AddNoise(torch.autograd.Function):
         if keep:
             out[:batch] = h[:batch]
         slopes = []
+        import os
+
+        ctx.unit = unit = float(h[:batch].std()) if os.environ.get("UNIT") else 1.0
         for k in range(draws):
             at = slots.noise(k)
             e = mu[at].clone() if noise is None else torch.addcmul(mu[at], sigma[at], noise[k])
             flat = e.neg_().sigmoid_()  # 1 - softplus'(e); softplus(e) is minus its logarithm: half the time of F.softplus
-            torch.sub(h[slots.h(k)], flat.log(), out=out[slots.out(k)])
+            torch.sub(h[slots.h(k)], flat.log(), alpha=unit, out=out[slots.out(k)])
             slopes.append(flat)
         ctx.save_for_backward(mu, *slopes, *(noise or ()))
         ctx.slots, ctx.h_shape, ctx.h_stride = slots, h.shape, h.stride()
@@ -190,7 +211,7 @@ class _AddNoise(torch.autograd.Function):
         for k in range(slots.draws if need_mu or need_sigma else 0):
             at = slots.noise(k)
             upstream = grad[slots.out(k)]
-            g = torch.addcmul(upstream, upstream, flats[k], value=-1)
+            g = torch.addcmul(upstream, upstream, flats[k], value=-1).mul_(ctx.unit)
             if grad_mu is not None:
                 grad_mu[at] += g
             if grad_sigma is not None and noise:

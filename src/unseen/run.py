@@ -121,6 +121,7 @@ def train(
     resume: bool = False,
     device: str = "auto",
     progress: bool = True,
+    task_word: str | None = None,
 ) -> Run:
     """Train a method on a task's source, never touching its targets, into the folder `out`."""
     kind, where, run = method_named(method), pick_device(device), Run(out)
@@ -129,6 +130,7 @@ def train(
     net = kind(task.model(), **settings).to(where).train()
     config = {
         **_identity(task, net, preset, loop, seed),
+        "task_word": task_word or task.name,
         "command": " ".join(sys.argv) if sys.argv[0].endswith("unseen") else "unseen.run.train",
         "device": str(where), "threads": torch.get_num_threads(), "commit": _commit(),
         "versions": {"unseen": unseen.__version__, "torch": torch.__version__, "python": platform.python_version()},
@@ -201,6 +203,8 @@ def _start(run: Run, config: dict[str, Any], net: Method, resume: bool) -> int:
         if not resume:
             raise UnseenError(f"{run.folder} is not empty: add --resume to go on with it, or choose another --out")
         _same_run(run, config)
+        for torn in run.folder.rglob(".*.safetensors.*"):  # what a kill in the middle of a write left
+            torn.unlink()
         if run.state_path.exists():
             restore_training_state(net, read_tensors(run.state_path), run.state_path)
             first = int(net.steps_done)

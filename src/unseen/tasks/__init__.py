@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable
 
 from unseen.contracts import Task
@@ -19,6 +20,8 @@ def task_named(name: str) -> Task:
             raise UnseenError(f'no task "{name}"; there are: {", ".join(TASKS)}; or name your own as package.module:function')
         return TASKS[name]()
     module, _, function = name.partition(":")
+    if "" not in sys.path:  # the console script does not look in the folder it is called from
+        sys.path.insert(0, "")
     try:
         task = getattr(importlib.import_module(module), function)()
     except (ImportError, AttributeError) as error:
