@@ -45,21 +45,21 @@ def test_a_layer_that_cannot_be_perturbed_is_named():
         GaussianHead(nn.ReLU(), "act")
 
 
-def slow_add_noise(h, gaussian, noise, draws, batch, keep_clean):
+def slow_add_noise(h, gaussian, noise, draws, batch, keep_clean, unit):
     h_slots, g_slots = h.split(batch), list(zip(gaussian.mu.split(batch), gaussian.sigma.split(batch), strict=True))
     out = [h_slots[0]] if keep_clean else []
     for k in range(draws):
         mu, sigma = g_slots[k if len(g_slots) > 1 else 0]
         own = h_slots[0] if len(h_slots) == 1 else h_slots[len(h_slots) - draws + k]
-        out.append(own + F.softplus(mu + sigma * noise[k] if noise is not None else mu))
+        out.append(own + unit * F.softplus(mu + sigma * noise[k] if noise is not None else mu))
     return torch.cat(out)
 
 
 @pytest.mark.parametrize("h_slots", [1, 3, 4])
 @pytest.mark.parametrize("gaussian_slots", [1, 3])
 @pytest.mark.parametrize("keep_clean", [False, True])
-@pytest.mark.parametrize("noisy", [False, True])
-def test_fast_noise_equals_slow_noise_in_values_and_gradients(h_slots, gaussian_slots, keep_clean, noisy):
+@pytest.mark.parametrize("noisy, unit", [(False, 1.0), (True, 1.0), (True, 2.5)])
+def test_fast_noise_equals_slow_noise_in_values_and_gradients(h_slots, gaussian_slots, keep_clean, noisy, unit):
     if keep_clean and h_slots == 3:
         pytest.skip("without a clean slot there is none to keep")
     torch.manual_seed(0)
@@ -70,7 +70,7 @@ def test_fast_noise_equals_slow_noise_in_values_and_gradients(h_slots, gaussian_
     noise = [torch.randn(batch, *shape, dtype=torch.float64) for _ in range(draws)] if noisy else None
     results = []
     for make in (add_noise, slow_add_noise):
-        out = make(h, Gaussian(mu, sigma), noise, draws, batch, keep_clean)
+        out = make(h, Gaussian(mu, sigma), noise, draws, batch, keep_clean, unit)
         weights = torch.linspace(-1, 1, out.numel(), dtype=torch.float64).view(out.shape)
         grads = torch.autograd.grad((out * weights).sum(), (h, mu, sigma), allow_unused=True, materialize_grads=True)
         results.append((out, *grads))
@@ -84,6 +84,15 @@ def test_noise_does_not_depend_on_layout_or_on_how_draws_are_grouped():
     alone = Draws([8]).normal(like.contiguous(memory_format=torch.channels_last))
     torch.testing.assert_close(together[1], alone[0], rtol=0, atol=0)
     assert not torch.equal(together[0], together[1])
+
+
+def test_noise_over_channels_is_the_same_everywhere_in_space():
+    like = torch.empty(2, 3, 4, 4)
+    for e in Draws([7, 8]).normal(like, "channel"):
+        assert e.shape == like.shape and torch.equal(e, e[:, :, :1, :1].expand(like.shape))
+        assert len(e[:, :, 0, 0].unique()) == 6
+    tokens = Draws([7]).normal(torch.empty(5, 6), "channel")[0]  # no space to share it over
+    assert len(tokens.unique()) == 30
 
 
 def test_noise_is_standard_normal():

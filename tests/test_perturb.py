@@ -72,7 +72,7 @@ class Skip(nn.Module):
 
 def test_a_model_with_a_skip_around_the_first_site_gets_its_input_folded():
     net, batch = tiny(Skip()), tiny_batch(dtype=torch.float64)
-    params, folded = outputs(net, batch)
+    _, folded = outputs(net, batch)
     assert net.perturbed_pass(batch).fold_at == "input"
     for k, seed in enumerate(SEEDS):
         _, alone = outputs(net, batch, [seed])
@@ -85,7 +85,7 @@ def test_a_model_with_a_skip_around_the_first_site_gets_its_input_folded():
 @pytest.mark.parametrize("heads_read", ["clean", "perturbed"])
 def test_both_ways_of_folding_give_the_same_numbers(heads_read):
     net, batch = tiny(heads_read=heads_read), tiny_batch(dtype=torch.float64)
-    params, at_site = outputs(net, batch)
+    _, at_site = outputs(net, batch)
     run = net.perturbed_pass(batch)
     assert run.fold_at == "site"
     run.fold_at = "input"

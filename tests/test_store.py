@@ -77,7 +77,7 @@ def test_a_damaged_file_is_named(trained, tmp_path, damage):
         path.unlink()
     else:
         path.write_bytes(safetensors.torch.save({"weight": torch.zeros(2)}))
-    with pytest.raises(UnseenError, match="model.safetensors"):
+    with pytest.raises(UnseenError, match=r"model\.safetensors"):
         unseen.load(tmp_path, TinyNet())
 
 

@@ -167,6 +167,21 @@ def test_each_perturbation_uses_what_it_says(perturbation, mu, sigma):
     assert not is_zero(grads["theta"]) and not is_zero(grads["phi_m"])
 
 
+def test_noise_scale_measures_noise_by_the_spread_of_the_sites_features():
+    absolute, relative = make(), make(noise_scale=2.0)
+    batch = tiny_batch()
+    absolute.meta_gradients(batch, [5, 6])
+    relative.meta_gradients(batch, [5, 6])
+    spread = float(relative.model.conv1(batch.x[0]).std().detach())
+    assert float(relative.spreads[0]) == pytest.approx(spread, rel=1e-4)
+    torch.testing.assert_close(noise_of(relative), 2.0 * spread * noise_of(absolute), rtol=1e-4, atol=1e-5)
+    with torch.no_grad():  # features ten times as large get noise ten times as large
+        for p in relative.model.conv1.parameters():
+            p.mul_(10)
+    relative.meta_gradients(batch, [5, 6])
+    assert float(relative.spreads[0]) == pytest.approx(10 * spread, rel=1e-3)
+
+
 def test_mixup_settings_touch_phi_m_and_nothing_else():
     full, random, none = (gradients(make(mixup=kind)) for kind in ("learnable", "random", "none"))
     assert not is_zero(full["phi_m"]) and is_zero(random["phi_m"]) and is_zero(none["phi_m"])

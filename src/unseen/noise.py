@@ -6,7 +6,7 @@ e = mu + sigma * eps,    h+ = h + softplus(e)                                   
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +16,9 @@ from torch.autograd.function import once_differentiable
 from unseen.errors import UnseenError
 
 MU_LIMIT = 2.0  # mu is clamped to [-2, 2], sigma to (0, 1], as in the authors' release
+
+
+Spread = Literal["feature", "channel"]
 
 
 class Gaussian(NamedTuple):
@@ -79,33 +82,17 @@ class Draws:
     def __len__(self) -> int:
         return len(self.generators)
 
-    def normal(self, like: Tensor) -> list[Tensor]:
-        """Standard normal noise of that shape for each draw."""
-        import os
-
-        if os.environ.get("EPS") == "channel" and like.dim() > 2:
-            return [
-                torch.randn(like.shape[:2], generator=g, dtype=like.dtype)
-                .view(*like.shape[:2], *[1] * (like.dim() - 2))
-                .expand(like.shape)
-                for g in self.generators
-            ]
-        if os.environ.get("EPS") == "both" and like.dim() > 2:
-            return [
-                torch.randn(like.shape[:2], generator=g, dtype=like.dtype)
-                .view(*like.shape[:2], *[1] * (like.dim() - 2))
-                .mul(0.9)
-                .expand(like.shape)
-                + 0.44 * torch.empty(like.numel()).normal_(generator=g).as_strided(like.shape, laid_out(like).stride())
-                for g in self.generators
-            ]
+    def normal(self, like: Tensor, over: Spread = "feature") -> list[Tensor]:
+        """Standard normal noise of that shape for each draw: one number per feature, or per channel and shared over space."""
+        if over == "channel" and like.dim() > 2:
+            shape = (*like.shape[:2], *[1] * (like.dim() - 2))
+            return [self._normal(g, like, shape).expand(like.shape) for g in self.generators]
         like = laid_out(like)
-        return [
-            torch.empty(like.numel(), dtype=like.dtype, device=like.device)
-            .normal_(generator=g)
-            .as_strided(like.shape, like.stride())
-            for g in self.generators
-        ]
+        return [self._normal(g, like, (like.numel(),)).as_strided(like.shape, like.stride()) for g in self.generators]
+
+    @staticmethod
+    def _normal(generator: torch.Generator, like: Tensor, shape: tuple[int, ...]) -> Tensor:
+        return torch.empty(shape, dtype=like.dtype, device=like.device).normal_(generator=generator)
 
     def uniform(self, like: Tensor) -> Tensor:
         """Uniform numbers, (K, *like.shape)."""
@@ -128,14 +115,22 @@ def fresh_seeds(draws: int) -> list[int]:
     return torch.randint(2**62, (draws,)).tolist()
 
 
-def add_noise(h: Tensor, gaussian: Gaussian, noise: Sequence[Tensor] | None, draws: int, batch: int, keep_clean: bool) -> Tensor:
-    """h + softplus(mu + sigma * eps) for all draws, (draws*batch, ...); with `keep_clean` the clean h comes first.
+def add_noise(
+    h: Tensor,
+    gaussian: Gaussian,
+    noise: Sequence[Tensor] | None,
+    draws: int,
+    batch: int,
+    keep_clean: bool,
+    unit: float = 1.0,
+) -> Tensor:
+    """h + unit * softplus(mu + sigma * eps) for all draws, (draws*batch, ...); with `keep_clean` the clean h comes first.
 
     h holds one slot of `batch` rows, shared by all draws, or [clean,] + draws; the Gaussian holds one slot or draws.
     Without noise, e = mu.
     """
     mu, sigma = (laid_out(t) for t in gaussian)
-    return _AddNoise.apply(laid_out(h), mu, sigma, noise, draws, batch, keep_clean)
+    return _AddNoise.apply(laid_out(h), mu, sigma, noise, draws, batch, keep_clean, unit)
 
 
 def laid_out(t: Tensor) -> Tensor:
@@ -170,16 +165,15 @@ class _AddNoise(torch.autograd.Function):
     """One draw at a time, so that its numbers stay in the cache; autograd's own version of it costs twice as much."""
 
     @staticmethod
-    def forward(ctx: Any, h: Tensor, mu: Tensor, sigma: Tensor, noise: Any, draws: int, batch: int, keep: bool) -> Any:
+    def forward(
+        ctx: Any, h: Tensor, mu: Tensor, sigma: Tensor, noise: Any, draws: int, batch: int, keep: bool, unit: float
+    ) -> Any:
         slots = _Slots(draws, batch, keep, h.shape[0] // batch, mu.shape[0] // batch)
         rows = (draws + keep) * batch
         out = torch.empty_strided((rows, *h.shape[1:]), h.stride(), dtype=h.dtype, device=h.device)
         if keep:
             out[:batch] = h[:batch]
         slopes = []
-        import os
-
-        ctx.unit = unit = float(h[:batch].std()) if os.environ.get("UNIT") else 1.0
         for k in range(draws):
             at = slots.noise(k)
             e = mu[at].clone() if noise is None else torch.addcmul(mu[at], sigma[at], noise[k])
@@ -187,7 +181,7 @@ class _AddNoise(torch.autograd.Function):
             torch.sub(h[slots.h(k)], flat.log(), alpha=unit, out=out[slots.out(k)])
             slopes.append(flat)
         ctx.save_for_backward(mu, *slopes, *(noise or ()))
-        ctx.slots, ctx.h_shape, ctx.h_stride = slots, h.shape, h.stride()
+        ctx.slots, ctx.h_shape, ctx.h_stride, ctx.unit = slots, h.shape, h.stride(), unit
         return out
 
     @staticmethod
@@ -211,9 +205,11 @@ class _AddNoise(torch.autograd.Function):
         for k in range(slots.draws if need_mu or need_sigma else 0):
             at = slots.noise(k)
             upstream = grad[slots.out(k)]
-            g = torch.addcmul(upstream, upstream, flats[k], value=-1).mul_(ctx.unit)
+            g = torch.addcmul(upstream, upstream, flats[k], value=-1)
+            if ctx.unit != 1:
+                g.mul_(ctx.unit)
             if grad_mu is not None:
                 grad_mu[at] += g
             if grad_sigma is not None and noise:
                 grad_sigma[at].addcmul_(g, noise[k])
-        return grad_h, grad_mu, grad_sigma, None, None, None, None
+        return grad_h, grad_mu, grad_sigma, None, None, None, None, None

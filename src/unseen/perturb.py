@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from unseen.errors import UnseenError
 from unseen.mixup import Mixing
-from unseen.noise import Draws, Gaussian, add_noise, kl_divergence
+from unseen.noise import Draws, Gaussian, Spread, add_noise, kl_divergence
 from unseen.sites import Edit, edited, evaluating, scratch_buffers
 
 Perturbation = Literal["full", "random_gaussian", "deterministic", "random_mu", "random_sigma"]
@@ -63,6 +63,8 @@ class PerturbedPass:
     detach_mix: bool = False
     perturbation: Perturbation = "full"
     heads_read: Literal["clean", "perturbed"] = "clean"
+    noise_over: Spread = "feature"
+    units: Mapping[str, float] = field(default_factory=dict)  # per site: what softplus(e) = 1 stands for; 1 if absent
     fold_at: Literal["site", "input"] = "site"
 
     def __call__(
@@ -162,9 +164,10 @@ class _Going:
         self.result.gaussians[site] = gaussian
         if self.how.prior is not None and self.how.perturbation != "random_gaussian":
             self.result.kl[site] = kl_divergence(gaussian, self.how.gaussian(self.how.prior, site, seen, h[rows]))
-        noise = None if self.how.perturbation == "deterministic" else self.draws.normal(h[: self.batch])
+        noise = None if self.how.perturbation == "deterministic" else self.draws.normal(h[: self.batch], self.how.noise_over)
         keep = self.keeps_clean(site)
-        out = add_noise(h, gaussian, noise, len(self.draws), self.batch, keep)
+        unit = self.how.units.get(site, 1.0)
+        out = add_noise(h, gaussian, noise, len(self.draws), self.batch, keep, unit)
         self.clean = keep
         if site == self.how.embedding:
             self.at_embedding((), out)

@@ -21,7 +21,7 @@ from unseen.contracts import Batch, Method, check_targets, cross_entropy, one_of
 from unseen.errors import UnseenError
 from unseen.meta import inner_step
 from unseen.mixup import Mixing, Mixup, MixupHead, draw_mixing, even_mixing, mix_targets, pool
-from unseen.noise import Draws, Gaussian, GaussianHead, fresh_seeds
+from unseen.noise import Draws, Gaussian, GaussianHead, Spread, fresh_seeds
 from unseen.perturb import Perturbation, Perturbed, PerturbedPass, fold, head_key
 from unseen.sites import captured, edited, evaluating, perturbable_layers, scratch_buffers, submodule
 from unseen.uncertainty import lack_of_confidence, relative_deviation
@@ -72,6 +72,8 @@ class UncertaintyGuided(Method):
         ascent_lr: float = 1.0,
         beta: float = 1.0,
         perturbation: Perturbation = "full",
+        noise_over: Spread = "feature",
+        noise_scale: float | None = None,
         heads_read: Literal["clean", "perturbed"] = "clean",
         minimize_heads: bool = True,
         head_lr: float | None = None,
@@ -106,6 +108,8 @@ class UncertaintyGuided(Method):
         self.ascent_lr, self.beta = positive("ascent_lr", ascent_lr), float(beta)
         kinds = ("full", "random_gaussian", "deterministic", "random_mu", "random_sigma")
         self.perturbation: Perturbation = one_of("perturbation", perturbation, kinds)
+        self.noise_over: Spread = one_of("noise_over", noise_over, ("feature", "channel"))
+        self.noise_scale = None if noise_scale is None else positive("noise_scale", noise_scale)
         self.heads_read: Literal["clean", "perturbed"] = one_of("heads_read", heads_read, ("clean", "perturbed"))
         self.minimize_heads, self.head_lr = minimize_heads, head_lr
         self.mixup: Mixup = one_of("mixup", mixup, ("learnable", "random", "none"))
@@ -130,6 +134,7 @@ class UncertaintyGuided(Method):
         self.mixup_head = MixupHead(int(width), first.axis).to(first.net.weight)
         self.prior = copy.deepcopy(self.heads).requires_grad_(False)
         self.register_buffer("ascents_done", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("spreads", torch.ones(len(self.sites)))  # of each site's clean features, as last seen
         psi = [*self.heads.parameters(), *self.mixup_head.parameters()]
         self.optimizer = self._adam(self.trainable().values(), {"params": psi, "lr": head_lr or lr})
         self._pass: PerturbedPass | None = None
@@ -178,11 +183,13 @@ class UncertaintyGuided(Method):
 
     def ascend(self, batch: Batch) -> dict[str, Tensor]:
         """The adversary: phi_p climbs L(theta; S+) - beta ||z - z+||^2 while theta stands still."""
-        run = self.perturbed_pass(batch)
         theta = {name: p.detach() for name, p in self.model.named_parameters()}
-        with torch.no_grad(), captured(self.model, (run.embedding,)) as seen:
+        run = self.perturbed_pass(batch)
+        with torch.no_grad(), captured(self.model, self._watched_layers()) as seen:
             torch.func.functional_call(self.model, {**theta, **scratch_buffers(self.model)}, batch.x)
-        z = seen[run.embedding]
+        assert self.embedding is not None
+        z = seen[self.embedding]
+        self._measure_spreads(seen)
         phi = list(self.heads.parameters())
         for _ in range(self.ascent_steps):
             out = run(theta, batch.x, Draws(fresh_seeds(1), self.device))
@@ -199,10 +206,10 @@ class UncertaintyGuided(Method):
     def meta_gradients(self, batch: Batch, seeds: list[int] | None = None) -> dict[str, Tensor]:
         """Alg. 1 without the update: leaves the gradients by theta, phi_p and phi_m in .grad."""
         run, params = self.perturbed_pass(batch), self.trainable()
-        names = () if self.embedding is None else (self.embedding,)
-        with captured(self.model, names) as seen:
+        with captured(self.model, self._watched_layers()) as seen:
             logits = self.model(*batch.x)
         check_targets(logits, batch.y, self.ignore_label)
+        self._measure_spreads(seen)
         source = cross_entropy(logits, batch.y, self.ignore_label)
         alpha = (self.lr if self.inner_lr is None else self.inner_lr) if self.meta else 0.0
         inner = inner_step(source, dict(params), alpha, second_order=self.meta and self.order == 2)
@@ -305,10 +312,30 @@ class UncertaintyGuided(Method):
                 detach_mix=self.detach_mix,
                 perturbation=self.perturbation,
                 heads_read=self.heads_read,
+                noise_over=self.noise_over,
+                units=self._units(),
             )
             self._pass.choose_fold(theta, batch.x)
         self._pass.prior = self.prior if self.kl_weight and self.ascents_done else None
         return self._pass
+
+    def _watched_layers(self) -> tuple[str, ...]:
+        """Layers that a clean pass must show: the embedding, and the sites if noise is measured by their spread."""
+        names = self.sites if self.noise_scale is not None else ()
+        return names if self.embedding is None or self.embedding in names else (*names, self.embedding)
+
+    @torch.no_grad()
+    def _measure_spreads(self, seen: dict[str, Tensor]) -> None:
+        if self.noise_scale is not None:
+            self.spreads.copy_(torch.stack([seen[site].std() for site in self.sites]))
+            if self._pass is not None:
+                self._pass.units = self._units()
+
+    def _units(self) -> dict[str, float]:
+        """What softplus(e) = 1 stands for at each site: 1 as printed, or so many standard deviations of its features."""
+        if self.noise_scale is None:
+            return {}
+        return {site: self.noise_scale * float(s) for site, s in zip(self.sites, self.spreads, strict=True)}
 
     def _check_order(self, batch: Batch, theta: dict[str, Tensor]) -> None:
         later = (self.mix_at, self.embedding)
@@ -316,6 +343,8 @@ class UncertaintyGuided(Method):
         probe = tuple(t[:2] for t in batch.x)
         with torch.no_grad(), evaluating(self.model), captured(self.model, named) as seen:
             self.model(*probe)
+        if not self.ascents_done and not (self.spreads != 1).any():
+            self._measure_spreads(seen)
         order = [name for name in seen if name in self.sites]
         if tuple(order) != self.sites:
             raise UnseenError(f"forward reaches the sites in another order: name them as {', '.join(order)}")
