@@ -1,10 +1,11 @@
-"""What a training step costs, on the digits backbone at batch 32: against plain training, and against the work it cannot avoid.
+"""What a training step costs on the digits backbone at batch 32, against plain training and against the work it cannot avoid.
 
     python benchmarks/step_cost.py [--json] [--repeats 7] [--quick]
 
-One thread, medians, everything in one process. Two plain steps are timed: `erm_ms` is ERM as one writes it in PyTorch (torch.optim.Adam,
-default memory layout), the yardstick of the published figures; `own_erm_ms` is ours, with channels_last and the fused Adam, the stricter
-one. Every row has its ratio to both. The ideal of a row is its unavoidable multiply-adds at the matrix-product rate measured here.
+One thread, medians, everything in one process. Two plain steps are timed: `erm_ms` is ERM as one writes it in PyTorch
+(torch.optim.Adam, default memory layout), the yardstick of the published figures; `own_erm_ms` is ours, with channels_last
+and the fused Adam, the stricter one. Every row has its ratio to both. The ideal of a row is the time its unavoidable
+multiply-adds would take at the matrix-product rate measured in the same run.
 """
 
 from __future__ import annotations

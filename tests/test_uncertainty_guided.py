@@ -158,7 +158,7 @@ def test_each_perturbation_uses_what_it_says(perturbation, mu, sigma):
         expected = torch.cat([torch.nn.functional.softplus(m + s * eps if sigma is not None else m) for eps in e])
     torch.testing.assert_close(noise_of(net), expected, rtol=1e-4, atol=1e-5)
     grads = gradients(net)
-    channels = net.heads["conv1"].net.weight.shape[0] // 2
+    channels = head.width
     by_head = net.heads["conv1"].net.weight.grad
     learns_mu = by_head is not None and bool(by_head[:channels].any())
     learns_sigma = by_head is not None and bool(by_head[channels:].any())

@@ -267,7 +267,7 @@ def methods(*, json_: Json = False) -> None:
     json_
         One JSON document on stdout.
     """
-    result = [
+    result: list[dict[str, Any]] = [
         {
             "name": m.name, "summary": m.summary, "paper": m.paper,
             "settings": {name: plain(p.default) for name, p in m.settings_of().items()},

@@ -125,7 +125,7 @@ class Method(nn.Module):
     summary: ClassVar[str]
     paper: ClassVar[str] = ""
     presets: ClassVar[dict[str, dict[str, Any]]] = {}
-    score_name: ClassVar[str] = "max_softmax"  # what `uncertainty` measures
+    steps_done: Tensor
 
     def __init__(
         self,
@@ -163,6 +163,11 @@ class Method(nn.Module):
         if len(set(names)) < len(names):
             raise UnseenError(f"a site is named twice: {', '.join(names)}")
         return names
+
+    @property
+    def score_name(self) -> str:
+        """What `uncertainty` measures."""
+        return "max_softmax"
 
     # ---- what a method writes
 

@@ -34,6 +34,7 @@ class GaussianHead(nn.Module):
     def __init__(self, site: nn.Module, name: str = "site") -> None:
         super().__init__()
         self.net, self.axis = _twice_as_wide(site, name)
+        self.width = next(self.net.parameters()).shape[0] // 2
 
     def forward(self, x: Tensor) -> Gaussian:
         mu, log_var = self.net(x).chunk(2, dim=self.axis)
@@ -42,8 +43,7 @@ class GaussianHead(nn.Module):
     def sigma(self, x: Tensor) -> Tensor:
         """The scale alone, at half the cost: what a deployed score needs."""
         net: Any = self.net
-        half = net.weight.shape[0] // 2
-        weight, bias = net.weight[half:], net.bias[half:]
+        weight, bias = net.weight[self.width :], net.bias[self.width :]
         return _scale(F.linear(x, weight, bias) if isinstance(net, nn.Linear) else net._conv_forward(x, weight, bias))
 
 

@@ -36,6 +36,9 @@ class UncertaintyGuided(Method):
     summary = "learned feature noise and label mixup, organised by Bayesian meta-learning; scores domains"
     paper = "Qiao and Peng, Uncertainty-guided Model Generalization to Unseen Domains, CVPR 2021"
 
+    ascents_done: Tensor
+    spreads: Tensor
+
     presets = {  # noqa: RUF012
         # As printed: only mixed draws, an ascent in every iteration, sums rather than means, no source term.
         "paper": {
@@ -130,8 +133,7 @@ class UncertaintyGuided(Method):
         self.heads = nn.ModuleDict({head_key(site): GaussianHead(layer, site) for site, layer in layers.items()})
         first = self.heads[head_key(self.sites[0])]
         assert isinstance(first, GaussianHead)
-        width = first.net.weight.shape[0] // 2
-        self.mixup_head = MixupHead(int(width), first.axis).to(first.net.weight)
+        self.mixup_head = MixupHead(first.width, first.axis).to(next(first.parameters()))
         self.prior = copy.deepcopy(self.heads).requires_grad_(False)
         self.register_buffer("ascents_done", torch.zeros((), dtype=torch.int64))
         self.register_buffer("spreads", torch.ones(len(self.sites)))  # of each site's clean features, as last seen
@@ -140,7 +142,7 @@ class UncertaintyGuided(Method):
         self._pass: PerturbedPass | None = None
 
     @property
-    def score_name(self) -> str:  # type: ignore[override]
+    def score_name(self) -> str:
         return "sigma" if self.perturbation in ("full", "random_mu") else "max_softmax"  # else sigma is never learned
 
     def _last_hidden_layer(self) -> str:
@@ -343,7 +345,7 @@ class UncertaintyGuided(Method):
         probe = tuple(t[:2] for t in batch.x)
         with torch.no_grad(), evaluating(self.model), captured(self.model, named) as seen:
             self.model(*probe)
-        if not self.ascents_done and not (self.spreads != 1).any():
+        if torch.equal(self.spreads, torch.ones_like(self.spreads)):  # no training step has measured them yet
             self._measure_spreads(seen)
         order = [name for name in seen if name in self.sites]
         if tuple(order) != self.sites:
