@@ -17,12 +17,13 @@ from unseen.noise import kl_divergence
 from unseen.perturb import PerturbedPass
 
 SEEDS = [21, 22]
+PRINTED = {"noise_scale": None, "noise_over": "feature"}
 ALPHA = 0.5  # large, so that the second-order term is worth half the gradient
 
 
 def make(**settings):
     torch.manual_seed(1)
-    chosen = {"draws": 2, "inner_lr": ALPHA, "source_weight": 0.7, "mixed_weight": 0.6, "kl_weight": 0.3, **settings}
+    chosen = {"draws": 2, "inner_lr": ALPHA, "source_weight": 0.7, "mixed_weight": 0.6, "kl_weight": 0.3, **PRINTED, **settings}
     net = UncertaintyGuided(TinyNet(), sites=["conv1", "conv2"], embedding="fc1", **chosen).double()
     with torch.no_grad():  # an ascent has been: q and p differ, and most of sigma lies below its clamp
         for name, p in net.heads.named_parameters():

@@ -16,11 +16,12 @@ from unseen.mixup import mix_targets
 from unseen.noise import Draws
 
 SEEDS = [11, 12, 13]
+PRINTED = {"noise_scale": None, "noise_over": "feature"}
 
 
 def tiny(model=None, **settings):
     torch.manual_seed(0)
-    return UncertaintyGuided(model or TinyNet(), sites=["conv1", "conv2"], embedding="fc1", **settings).double()
+    return UncertaintyGuided(model or TinyNet(), sites=["conv1", "conv2"], embedding="fc1", **{**PRINTED, **settings}).double()
 
 
 def outputs(net, batch, seeds=SEEDS, mixing=True):

@@ -14,10 +14,12 @@ from unseen import UncertaintyGuided, UnseenError
 from unseen.contracts import Batch, cross_entropy
 from unseen.noise import Draws, GaussianHead
 
+PRINTED = {"noise_scale": None, "noise_over": "feature", "beta": 1.0}
+
 
 def make(model=None, seed=0, **settings):
     torch.manual_seed(seed)
-    chosen = {"sites": ["conv1", "conv2"], "embedding": "fc1", "draws": 2, "warmup": 0, "ascent_steps": 3, **settings}
+    chosen = {"sites": ["conv1", "conv2"], "embedding": "fc1", "draws": 2, "warmup": 0, "ascent_steps": 3, **PRINTED, **settings}
     return UncertaintyGuided(model or TinyNet(), **chosen)
 
 
