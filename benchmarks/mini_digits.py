@@ -12,13 +12,13 @@ import json
 import os
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from unseen.report.figures import mean_and_std
 from unseen.report.tables import markdown, percent
+from unseen.run import Run
 
 VARIANTS: dict[str, list[str]] = {
     "erm": ["--method", "erm"],
@@ -42,14 +42,22 @@ def unseen(*words: str) -> dict[str, Any]:
 
 def measured(variant: str, seed: int, runs: Path) -> dict[str, Any]:
     folder = str(runs / f"{variant}-seed{seed}")
-    started = time.monotonic()
     unseen("train", "mini_digits", *VARIANTS[variant], "--seed", str(seed), "--out", folder, "--resume")
-    seconds = time.monotonic() - started
+    run = Run(folder)
+    per_step = [r for r in run.records() if r["metric"] == "seconds_per_step"][-1]
+    seconds = per_step["value"] * per_step["step"]
     evaluated = unseen("evaluate", folder)
     domains = [evaluated["source"]["name"], *evaluated["domains"]]
     scores = {name: unseen("score", folder, "--domain", name) for name in domains}
     print(f"{variant} seed {seed}: average {percent(evaluated['average'])} in {seconds:.0f} s", file=sys.stderr, flush=True)
-    return {"variant": variant, "seed": seed, "evaluated": evaluated, "scores": scores, "seconds": seconds}
+    return {
+        "variant": variant,
+        "seed": seed,
+        "evaluated": evaluated,
+        "scores": scores,
+        "seconds": seconds,
+        "commit": run.config["commit"],
+    }
 
 
 def summary(results: list[dict[str, Any]], variants: list[str]) -> list[dict[str, Any]]:
@@ -109,8 +117,8 @@ def main() -> None:
         results = list(pool.map(lambda job: measured(*job, args.runs), jobs))
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "summary.json").write_text(json.dumps(summary(results, args.variants), indent=2) + "\n")
-    config = json.loads((args.runs / f"{args.variants[-1]}-seed{args.seeds[0]}" / "config.json").read_text())
-    facts = {k: config[k] for k in ("commit", "versions", "loop", "settings")}
+    configs = {v: Run(args.runs / f"{v}-seed{args.seeds[0]}").config for v in args.variants}
+    facts = {"configurations": {v: {k: c[k] for k in ("loop", "settings", "versions", "device")} for v, c in configs.items()}}
     (args.out / "runs.json").write_text(json.dumps({"command": " ".join(sys.argv), **facts, "results": results}, indent=2) + "\n")
     text = table(results, args.variants)
     (args.out / "table.md").write_text(text)

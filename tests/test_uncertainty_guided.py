@@ -68,6 +68,18 @@ def test_the_adversary_raises_the_loss_and_moves_phi_p_only():
     assert torch.equal(phi_m, learned(net.mixup_head))
 
 
+def test_the_embedding_is_read_before_an_in_place_activation():
+    torch.manual_seed(0)
+    layers = [torch.nn.Flatten(), torch.nn.Linear(128, 6), torch.nn.ReLU(inplace=True), torch.nn.Linear(6, 5)]
+    model = torch.nn.Sequential(*layers, torch.nn.ReLU(inplace=True), torch.nn.Linear(5, 3))
+    net = make(model, sites=["1"], embedding="3")
+    batch = tiny_batch()
+    theta = {n: p.detach() for n, p in model.named_parameters()}
+    out = net.perturbed_pass(batch)(theta, batch.x, Draws([1]))
+    assert (out.embedding < 0).any()
+    assert torch.isfinite(net.step(batch)["loss"])
+
+
 def test_beta_bounds_the_distance_in_the_embedding():
     found = []
     for beta in (0.0, 1.0, 30.0):
@@ -328,6 +340,9 @@ def test_a_pretrained_model_starts_from_its_weights():
     [
         ({"draws": 0}, "draws must be a whole number of at least 1"),
         ({"lr": 0}, "lr must be a number above 0"),
+        ({"lr": float("nan")}, "lr must be a finite number"),
+        ({"beta": -1.0}, "beta must be a finite number of at least 0"),
+        ({"noise_scale": 0.0}, "noise_scale must be a number above 0"),
         ({"order": 3}, "order must be one of 1, 2"),
         ({"perturbation": "none"}, "perturbation must be one of full"),
         ({"rho": 1.5}, "rho must lie between 0 and 1"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -245,9 +246,24 @@ def channels_last(t: Tensor) -> Tensor:
 
 
 def positive(name: str, value: float) -> float:
-    """The value, if it is a number above zero."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+    """The value, if it is a finite number above zero."""
+    if number(name, value) <= 0:
         raise UnseenError(f"{name} must be a number above 0, not {value!r}")
+    return value
+
+
+def number(name: str, value: float, least: float = -math.inf) -> float:
+    """The value, if it is a finite number of at least that size."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < least:
+        wanted = "a finite number" + (f" of at least {least:g}" if least > -math.inf else "")
+        raise UnseenError(f"{name} must be {wanted}, not {value!r}")
+    return value
+
+
+def whole(name: str, value: int, least: int) -> int:
+    """The value, if it is a whole number of at least that size."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise UnseenError(f"{name} must be a whole number of at least {least}, not {value!r}")
     return value
 
 

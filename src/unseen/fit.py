@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unseen.contracts import Batch, Method
+from unseen.contracts import Batch, Method, whole
 from unseen.errors import UnseenError
 from unseen.machine import pick_device
 from unseen.progress import TrainingProgress
@@ -32,8 +32,7 @@ def fit(
     `loader` yields (x, y) and is gone through as often as needed. `held_out`, source data that was not trained on, makes
     the alarm's threshold honest; without it the training data stands in, which alarms a little too easily.
     """
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-        raise UnseenError(f"steps must be a whole number of at least 1, not {steps!r}")
+    whole("steps", steps, 1)
     net.to(pick_device(device)).train()
     batches = endless(loader)
     with TrainingProgress(net.name, steps, quiet=not progress) as shown:

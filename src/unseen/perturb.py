@@ -197,7 +197,7 @@ class _Going:
         return torch.cat([h] * self.steady + [plus] * self.unmixed + [mixed])
 
     def at_embedding(self, _: tuple[Any, ...], z: Tensor) -> None:
-        self.result.embedding = z[self.batch * self.clean :][: self.rows]
+        self.result.embedding = z[self.batch * self.clean :][: self.rows].clone()  # before an in-place activation
 
     def finish(self, logits: Any) -> Perturbed:
         if not isinstance(logits, Tensor) or logits.dim() < 2:

@@ -7,7 +7,7 @@ import types
 import typing
 from typing import Any, Literal
 
-from unseen.contracts import Method, Task
+from unseen.contracts import Method, Task, whole
 from unseen.errors import UnseenError
 
 LOOP: dict[str, Any] = {"steps": 1000, "batch": 32, "log_every": 10, "checkpoint_every": 100}
@@ -32,8 +32,7 @@ def resolve(task: Task, method: type[Method], preset: str, overrides: dict[str, 
     chosen |= overrides
     loop = {name: chosen.get(name, default) for name, default in LOOP.items()}
     for name, value in loop.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise UnseenError(f"{name} must be a whole number of at least 1, not {value!r}")
+        whole(name, value, 1)
     hints = typing.get_type_hints(method.__init__)
     settings = {name: value for name, value in chosen.items() if name in known}
     for name, value in settings.items():

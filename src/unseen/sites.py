@@ -62,7 +62,7 @@ def captured(model: nn.Module, names: tuple[str, ...]) -> Iterator[dict[str, Ten
 
 
 def _keep(outputs: dict[str, Tensor], name: str, _: tuple[Any, ...], out: Tensor) -> None:
-    outputs[name] = out
+    outputs[name] = out.clone()  # an in-place activation behind the layer would change it
 
 
 def scratch_buffers(model: nn.Module) -> dict[str, Tensor]:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from unseen.contracts import Batch, Method, check_targets, cross_entropy, one_of, positive
+from unseen.contracts import Batch, Method, check_targets, cross_entropy, number, one_of, positive, whole
 from unseen.errors import UnseenError
 from unseen.meta import inner_step
 from unseen.mixup import Mixing, Mixup, MixupHead, draw_mixing, even_mixing, mix_targets, pool
@@ -101,7 +101,8 @@ class UncertaintyGuided(Method):
         if embedding is None and adversarial:
             self.embedding = self._last_hidden_layer()
             log.warning('embedding=None: the adversary is bounded at "%s"', self.embedding)
-        self.draws, self.order, self.meta, self.inner_lr = whole("draws", draws, 1), order, meta, inner_lr
+        self.draws, self.order, self.meta = whole("draws", draws, 1), order, meta
+        self.inner_lr = None if inner_lr is None else number("inner_lr", inner_lr, 0)
         one_of("order", order, (1, 2))
         self.adversarial, self.warmup = adversarial, whole("warmup", warmup, 0)
         self.ascent_rounds = None if ascent_rounds is None else whole("ascent_rounds", ascent_rounds, 0)
@@ -109,20 +110,23 @@ class UncertaintyGuided(Method):
             whole("ascent_every", ascent_every, 1),
             whole("ascent_steps", ascent_steps, 1),
         )
-        self.ascent_lr, self.beta = positive("ascent_lr", ascent_lr), float(beta)
+        self.ascent_lr, self.beta = positive("ascent_lr", ascent_lr), number("beta", beta, 0)
         kinds = ("full", "random_gaussian", "deterministic", "random_mu", "random_sigma")
         self.perturbation: Perturbation = one_of("perturbation", perturbation, kinds)
         self.noise_over: Spread = one_of("noise_over", noise_over, ("feature", "channel"))
         self.noise_scale = None if noise_scale is None else positive("noise_scale", noise_scale)
         self.heads_read: Literal["clean", "perturbed"] = one_of("heads_read", heads_read, ("clean", "perturbed"))
-        self.minimize_heads, self.head_lr = minimize_heads, head_lr
+        self.minimize_heads = minimize_heads
+        self.head_lr = None if head_lr is None else positive("head_lr", head_lr)
         self.mixup: Mixup = one_of("mixup", mixup, ("learnable", "random", "none"))
         self.mix_at, self.detach_mix, self.rho = mix_at, detach_mix, rho
         if not 0 < rho < 1:
             raise UnseenError(f"rho must lie between 0 and 1, not {rho}")
         self.temperature = positive("temperature", temperature)
-        self.source_weight, self.perturbed_weight = source_weight, perturbed_weight
-        self.mixed_weight, self.kl_weight = mixed_weight, kl_weight
+        self.source_weight = number("source_weight", source_weight, 0)
+        self.perturbed_weight = number("perturbed_weight", perturbed_weight, 0)
+        self.mixed_weight = number("mixed_weight", mixed_weight, 0)
+        self.kl_weight = number("kl_weight", kl_weight, 0)
         self.scale: Literal["mean", "sum"] = one_of("scale", scale, ("mean", "sum"))
         self.chunk = None if chunk is None else whole("chunk", chunk, 1)
         if not (perturbed_weight or (mixed_weight and mixup != "none")):
@@ -414,10 +418,3 @@ class UncertaintyGuided(Method):
             arrays["y_plus"] = mix_targets(y, out.lam[0], out.lottery[0], classes, self.rho)
             arrays["lambda"] = out.lam[0]
         return arrays
-
-
-def whole(name: str, value: int, least: int) -> int:
-    """The value, if it is a whole number of at least that size."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise UnseenError(f"{name} must be a whole number of at least {least}, not {value!r}")
-    return value
