@@ -32,7 +32,7 @@ model = nn.Sequential(
 
 # Any nn.Module: name the layer where noise enters, and the last hidden layer.
 net = unseen.UncertaintyGuided(model, sites=["0"], embedding="6", lr=1e-3)
-unseen.fit(net, DataLoader(signals(512), 32, shuffle=True), steps=300, held_out=DataLoader(signals(256), 64))
+unseen.fit(net, DataLoader(signals(512), 32, shuffle=True), steps=150, held_out=DataLoader(signals(256), 64))
 
 for name, drift in (("the source", 0.0), ("a new microphone", 0.8)):
     x, y = signals(128, drift).tensors

@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import unseen
 from tiny import TinyNet
 from unseen import UnseenError
+from unseen.adaptation import fine_tune
 
 
 def loader(n=60, batch=20, classes=3):
@@ -45,6 +46,37 @@ def test_uncertainty_before_training_says_what_to_do():
         make().uncertainty(torch.randn(2, 2, 8, 8))
 
 
+def test_a_model_that_flattens_with_view_works_too():
+    class View(TinyNet):
+        def forward(self, x):
+            h = self.conv1(x)
+            h = torch.tanh(h.view(h.size(0), -1)[:, :5])
+            return self.fc2(torch.tanh(self.fc1(h)))
+
+    x, _ = loader().dataset.tensors
+    net = unseen.UncertaintyGuided(View(), sites=["conv1"], embedding="fc1", draws=2, warmup=1, ascent_steps=1)
+    unseen.fit(net, loader(), steps=4, progress=False)
+    assert net.predict(x).shape == (60, 3) and net.uncertainty(x).shape == (60,)
+
+
+def test_statistics_come_from_all_of_a_sorted_loader():
+    x = torch.cat([torch.full((3000, 2, 8, 8), float(c)) for c in range(3)])
+    data = TensorDataset(x, torch.arange(9000) // 3000)
+    net = make()
+    unseen.calibrate(net, DataLoader(data, 500))
+    with torch.no_grad():
+        per_class = torch.stack([net.score_features(x[3000 * c : 3000 * c + 1]) for c in range(3)]).mean(0)[0]
+    torch.testing.assert_close(net.reference.mean, per_class)
+    assert len(net.reference.held_out) >= 2000
+
+
+def test_alarm_says_what_score_and_threshold_say():
+    net = unseen.fit(make(lr=0.003), loader(), steps=40, held_out=loader(), progress=False)
+    x = loader().dataset.tensors[0]
+    assert net.alarm(3 * x + 2) and not net.alarm(x)
+    assert net.domain_score(x) <= net.threshold(60, 0.01) < net.domain_score(3 * x + 2)
+
+
 def test_several_inputs_are_passed_on():
     class Two(TinyNet):
         def forward(self, x, scale):
@@ -55,6 +87,8 @@ def test_several_inputs_are_passed_on():
     net = unseen.UncertaintyGuided(Two(), sites=["conv1"], embedding="fc1", draws=2, warmup=1, ascent_steps=1)
     unseen.fit(net, pairs, steps=4, progress=False)
     assert net.predict((x[:5], torch.ones(5))).shape == (5, 3)
+    adapted = fine_tune(net, (x[:9], torch.ones(9)), y[:9], steps=3)
+    assert adapted(x[:5], torch.ones(5)).shape == (5, 3)
 
 
 def test_a_nan_loss_is_caught_at_its_step():

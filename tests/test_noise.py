@@ -91,8 +91,10 @@ def test_noise_over_channels_is_the_same_everywhere_in_space():
     for e in Draws([7, 8]).normal(like, "channel"):
         assert e.shape == like.shape and torch.equal(e, e[:, :, :1, :1].expand(like.shape))
         assert len(e[:, :, 0, 0].unique()) == 6
-    tokens = Draws([7]).normal(torch.empty(5, 6), "channel")[0]  # no space to share it over
-    assert len(tokens.unique()) == 30
+    rows = Draws([7]).normal(torch.empty(5, 6), "channel")[0]  # no space to share it over
+    assert len(rows.unique()) == 30
+    tokens = Draws([7]).normal(torch.empty(5, 3, 6), "channel", axis=-1)[0]  # a linear layer's channels come last
+    assert torch.equal(tokens, tokens[:, :1].expand(5, 3, 6)) and len(tokens.unique()) == 30
 
 
 def test_noise_is_standard_normal():

@@ -374,9 +374,9 @@ def test_mixing_before_the_last_site_is_refused():
     ],
 )
 def test_bad_labels_are_named(y, text):
-    for warmup in (0, 5):
+    for settings in ({"warmup": 5}, {"warmup": 0}, {"warmup": 0, "adversarial": False}):
         with pytest.raises(UnseenError, match=text):
-            make(warmup=warmup, adversarial=False).step(Batch(tiny_batch().x, y))
+            make(**settings).step(Batch(tiny_batch().x, y))
 
 
 def test_presets_hold_known_settings_only():

@@ -24,6 +24,7 @@ from unseen.tasks import TASKS, task_named
 
 app = App(
     name="unseen",
+    suppress_keyboard_interrupt=False,
     version=unseen.__version__,
     help="Make a model learned from a single source hold up in domains it has never seen, and know when it will not.",
 )
@@ -74,7 +75,9 @@ def train(
         task_named(task), method, out, preset=preset, overrides=overrides, seed=seed, resume=resume, device=device, task_word=task
     )
     config = run.config
-    value = next(r["value"] for r in reversed(run.records()) if r["split"] == "val")
+    value = next((r["value"] for r in reversed(run.records()) if r["split"] == "val"), None)
+    if value is None:
+        raise UnseenError(f"{run.folder}/records.jsonl has lost its records: train the run again")
     result = {
         "run": str(run.folder),
         **{k: config[k] for k in ("task", "method", "preset", "seed")},
@@ -82,7 +85,8 @@ def train(
     }
     if not emit(result, json_):
         show(f"{config['task']} {config['method']}", ["", ""], [["run", run.folder], ["held-out source", percent(value)]])
-        print(f"next: unseen evaluate {run.folder}")
+        own = f" --task {task}" if ":" in task else ""
+        print(f"next: unseen evaluate {run.folder}{own}")
 
 
 @app.command
@@ -290,7 +294,7 @@ def task_of(run: runs.Run, named: str | None) -> Task:
     name = str(run.config.get("task_word", run.config.get("task")))
     if named is None and ":" in name:
         raise UnseenError(f"{run.folder} was trained on {name}, a task of your own: name it, --task {name}")
-    return task_named(named or name)
+    return task_named(name if named is None else named)
 
 
 def emit(result: dict[str, Any], as_json: bool) -> bool:
@@ -313,7 +317,7 @@ def main() -> None:
         say(f"error: {error}")
         sys.exit(2)
     except KeyboardInterrupt:
-        say("stopped; --resume goes on from the last checkpoint")
+        say("stopped; a training run goes on from its last checkpoint with --resume")
         sys.exit(130)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from unseen.errors import UnseenError
-from unseen.sites import captured, evaluating, perturbable_layers, submodule
+from unseen.sites import captured, evaluating, laid_out_for, perturbable_layers, submodule
 from unseen.uncertainty import SourceReference, lack_of_confidence
 
 
@@ -36,7 +36,7 @@ class Batch(NamedTuple):
         x = inputs(x)
         if not isinstance(y, Tensor):
             raise UnseenError(f"the loader must yield y as a tensor of class numbers, it yielded {_kind(y)}")
-        return cls(x, y)
+        return cls(x, y if y.is_floating_point() or y.dtype == torch.bool else y.long())
 
     def to(self, device: torch.device | str) -> Batch:
         return Batch(tuple(t.to(device) for t in self.x), self.y.to(device))
@@ -58,10 +58,14 @@ def _kind(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Domain:
-    """A named data set."""
+    """A named data set: load(split) gives a data set of (x, y).
+
+    A source has the splits train, val (held out: it calibrates the alarm) and test; a target has test, and train if it can
+    be adapted to (the pool that few-shot labels are drawn from).
+    """
 
     name: str
-    load: Callable[[str], Dataset]  # split -> dataset of (x, y)
+    load: Callable[[str], Dataset]
 
 
 @dataclass(frozen=True)
@@ -76,9 +80,19 @@ class Task:
     model: Callable[[], nn.Module]
     sites: tuple[str, ...]
     embedding: str
-    presets: Mapping[str, Mapping[str, Any]]  # settings; a mapping under a method's name is for that method only
+    # Named settings such as {"fast": {"steps": 500, "batch": 32}}; a mapping under a method's name is for that method only.
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     metric: str = "accuracy"
     variant: str = "default"
+
+    def __post_init__(self) -> None:
+        if not self.targets:
+            raise UnseenError(f"task {self.name} has no targets: a task needs at least one unseen domain")
+        if self.metric != "accuracy":
+            raise UnseenError(f'task {self.name}: metric "{self.metric}" is not known; there is: accuracy')
+        names = [self.source.name, *(d.name for d in self.targets)]
+        if len(set(names)) < len(names):
+            raise UnseenError(f"task {self.name}: two domains have one name: {', '.join(names)}")
 
     def domain(self, name: str) -> Domain:
         """The domain of that name; "source" names the source."""
@@ -100,7 +114,7 @@ def check_targets(logits: Any, y: Tensor, ignore: int = -100) -> None:
     if not isinstance(logits, Tensor) or logits.dim() < 2:
         shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise UnseenError(f"the model must return logits (N, C) or (N, C, H, W), it returned {shape}")
-    if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
+    if y.dtype != torch.int64:
         raise UnseenError(f"labels must be whole class numbers (int64), not {y.dtype}")
     expected = (logits.shape[0], *logits.shape[2:])
     if tuple(y.shape) != expected:
@@ -113,6 +127,9 @@ def check_targets(logits: Any, y: Tensor, ignore: int = -100) -> None:
         raise UnseenError(
             f"labels run from {low} to {high}; a model with {logits.shape[1]} outputs takes 0 to {logits.shape[1] - 1}"
         )
+
+
+NO_STATISTICS = "no source statistics yet: train with unseen.fit, or call unseen.calibrate(net, loader)"
 
 
 class Method(nn.Module):
@@ -224,6 +241,24 @@ class Method(nn.Module):
         """Score of (means of) score features, (..., F) -> (...)."""
         return features.mean(-1)
 
+    def domain_score(self, x: Any) -> float:
+        """One score for all of x, as samples of one domain."""
+        return float(self.score(self.score_features(x).mean(0)))
+
+    def threshold(self, n: int, false_alarm_rate: float = 0.01) -> float:
+        """The domain score that n fresh source samples exceed with at most that chance."""
+        if self.reference is None:
+            raise UnseenError(NO_STATISTICS)
+        return self.reference.threshold(self.score, n, false_alarm_rate)
+
+    def alarm(self, x: Any, false_alarm_rate: float = 0.01) -> bool:
+        """Are these samples further from the source than chance allows?"""
+        return self.domain_score(x) > self.threshold(len(inputs(x)[0]), false_alarm_rate)
+
+    def forward(self, *x: Tensor) -> Tensor:
+        """The model's own output, so that a method can stand wherever its model can."""
+        return self.model(*x)
+
     def save(self, folder: str | Path) -> None:
         """Write weights, settings and source statistics to a folder; `unseen.load` reads them back."""
         from unseen.store import save_method
@@ -231,18 +266,13 @@ class Method(nn.Module):
         save_method(self, Path(folder))
 
     def _ready(self, x: Any) -> tuple[Tensor, ...]:
-        return tuple(channels_last(t.to(self.device)) for t in inputs(x))
+        return laid_out_for(self.model, inputs(x))
 
     def _adam(self, *groups: Any) -> torch.optim.Adam:
         return torch.optim.Adam([g if isinstance(g, dict) else {"params": list(g)} for g in groups], self.lr, fused=True)
 
     def trainable(self) -> dict[str, nn.Parameter]:
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
-
-
-def channels_last(t: Tensor) -> Tensor:
-    """Images laid out channels last, which makes convolutions on the CPU 8 to 40 % faster."""
-    return t.contiguous(memory_format=torch.channels_last) if t.dim() == 4 and t.is_floating_point() else t
 
 
 def positive(name: str, value: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from typing import Any
 
 import torch
@@ -52,7 +52,8 @@ def endless(loader: Iterable[Any]) -> Iterator[Batch]:
             empty = False
             yield Batch.of(pair)
         if empty:
-            raise UnseenError("the loader is empty: it yielded no batch (is drop_last=True with too few samples?)")
+            why = "drop_last=True with too few samples, or a generator, which can be gone through only once?"
+            raise UnseenError(f"the loader is empty: it yielded no batch ({why})")
 
 
 def finite(logs: dict[str, Tensor], step: int) -> float:
@@ -72,11 +73,20 @@ def calibrate(net: Method, source: Iterable[Any], held_out: Iterable[Any] | None
 
 
 def _features(net: Method, loader: Iterable[Any]) -> Tensor:
+    """Score features of up to REMEMBERED samples, spread evenly over the loader, which may well be sorted by class."""
+    batches = len(loader) if isinstance(loader, Sized) else None
+    generator = torch.Generator().manual_seed(0)
     rows: list[Tensor] = []
     for pair in loader:
-        rows.append(net.score_features(Batch.of(pair).x).cpu())
-        if sum(map(len, rows)) >= REMEMBERED:
+        x = Batch.of(pair).x
+        if batches is not None:
+            picked = torch.randperm(len(x[0]), generator=generator)[: math.ceil(REMEMBERED / batches)]
+            x = tuple(t[picked.to(t.device)] for t in x)
+        rows.append(net.score_features(x).cpu())
+        if batches is None and sum(map(len, rows)) >= REMEMBERED:
             break
     if not rows:
-        raise UnseenError("no source data to take statistics from: the loader is empty")
-    return torch.cat(rows)[:REMEMBERED]
+        raise UnseenError(
+            "no source data to take statistics from: the loader is empty (a generator can be gone through only once)"
+        )
+    return torch.cat(rows)

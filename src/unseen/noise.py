@@ -82,10 +82,11 @@ class Draws:
     def __len__(self) -> int:
         return len(self.generators)
 
-    def normal(self, like: Tensor, over: Spread = "feature") -> list[Tensor]:
+    def normal(self, like: Tensor, over: Spread = "feature", axis: int = 1) -> list[Tensor]:
         """Standard normal noise of that shape for each draw: one number per feature, or per channel and shared over space."""
         if over == "channel" and like.dim() > 2:
-            shape = (*like.shape[:2], *[1] * (like.dim() - 2))
+            kept = {0, axis % like.dim()}
+            shape = tuple(size if dim in kept else 1 for dim, size in enumerate(like.shape))
             return [self._normal(g, like, shape).expand(like.shape) for g in self.generators]
         like = laid_out(like)
         return [self._normal(g, like, (like.numel(),)).as_strided(like.shape, like.stride()) for g in self.generators]
@@ -106,7 +107,7 @@ class Draws:
             with torch.random.fork_rng(devices=[a.device] if a.device.type == "cuda" else []):
                 # torch's Beta takes no generator, so for a moment the global one is seeded from this draw's.
                 torch.manual_seed(int(torch.randint(2**62, (), generator=g, device=g.device)))
-                rows.append(torch.distributions.Beta(a, b).rsample())
+                rows.append(torch.distributions.Beta(a, b, validate_args=False).rsample())  # NaN shows in the loss
         return torch.stack(rows)
 
 
@@ -130,7 +131,9 @@ def add_noise(
     Without noise, e = mu.
     """
     mu, sigma = (laid_out(t) for t in gaussian)
-    return _AddNoise.apply(laid_out(h), mu, sigma, noise, draws, batch, keep_clean, unit)
+    plain = h.is_contiguous() and not laid_out(h[:1]).is_contiguous()  # then what follows may well `view` it
+    out = _AddNoise.apply(laid_out(h), mu, sigma, noise, draws, batch, keep_clean, unit)
+    return out.contiguous() if plain else out
 
 
 def laid_out(t: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from unseen.errors import UnseenError
 from unseen.mixup import Mixing
-from unseen.noise import Draws, Gaussian, Spread, add_noise, kl_divergence
+from unseen.noise import Draws, Gaussian, GaussianHead, Spread, add_noise, kl_divergence
 from unseen.sites import Edit, edited, evaluating, scratch_buffers
 
 Perturbation = Literal["full", "random_gaussian", "deterministic", "random_mu", "random_sigma"]
@@ -80,7 +80,7 @@ class PerturbedPass:
         going.want_shift = want_shift
         going.theta_fixed = not any(p.requires_grad for p in params.values())
         if self.fold_at == "input":
-            x = tuple(fold(t, going.input_slots) for t in x)
+            x = tuple(fold(t, going.input_slots) if t.shape[:1] == x[0].shape[:1] else t for t in x)
         with edited(self.model, going.edits()):
             logits = torch.func.functional_call(self.model, {**params, **scratch_buffers(self.model)}, x)
         return going.finish(logits)
@@ -96,9 +96,14 @@ class PerturbedPass:
             sigma = torch.ones_like(sigma)
         return Gaussian(mu, sigma)
 
+    def channel_axis(self, site: str) -> int:
+        head = self.heads[head_key(site)]
+        assert isinstance(head, GaussianHead)
+        return head.axis
+
     def choose_fold(self, params: Mapping[str, Tensor], x: tuple[Tensor, ...]) -> None:
         """Ask once, with two samples and two draws, whether the batch may grow inside the model; else fold the input."""
-        probe = tuple(t[:2].detach() for t in x)
+        probe = tuple(t[:2].detach() if t.shape[:1] == x[0].shape[:1] else t.detach() for t in x)
 
         def ask(where: Literal["site", "input"]) -> Tensor:
             self.fold_at = where
@@ -164,7 +169,11 @@ class _Going:
         self.result.gaussians[site] = gaussian
         if self.how.prior is not None and self.how.perturbation != "random_gaussian":
             self.result.kl[site] = kl_divergence(gaussian, self.how.gaussian(self.how.prior, site, seen, h[rows]))
-        noise = None if self.how.perturbation == "deterministic" else self.draws.normal(h[: self.batch], self.how.noise_over)
+        noise = (
+            None
+            if self.how.perturbation == "deterministic"
+            else self.draws.normal(h[: self.batch], self.how.noise_over, self.how.channel_axis(site))
+        )
         keep = self.keeps_clean(site)
         unit = self.how.units.get(site, 1.0)
         out = add_noise(h, gaussian, noise, len(self.draws), self.batch, keep, unit)

@@ -24,14 +24,14 @@ from torch.utils.data import Dataset, TensorDataset, default_collate
 
 import unseen
 from unseen.adaptation import draw_shots, fine_tune
-from unseen.contracts import Batch, Method, Task, channels_last
+from unseen.contracts import Batch, Domain, Method, Task
 from unseen.errors import UnseenError
 from unseen.fit import REMEMBERED, calibrate, finite
 from unseen.machine import pick_device
 from unseen.methods import method_named
 from unseen.progress import TrainingProgress
 from unseen.settings import resolve
-from unseen.sites import evaluating
+from unseen.sites import evaluating, laid_out_for
 from unseen.store import (
     CONFIG,
     load_method,
@@ -100,6 +100,8 @@ class Run:
         if not self.done:
             hint = "it is not finished: go on with --resume" if (self.folder / CONFIG).exists() else "there is no run"
             raise UnseenError(f"{self.folder}: {hint}")
+        if (trained_on := self.config.get("task")) != task.name:
+            raise UnseenError(f"{self.folder} was trained on the task {trained_on}, not on {task.name}")
         return load_method(self.folder, task.model()).to(pick_device(device))
 
 
@@ -125,33 +127,36 @@ def train(
 ) -> Run:
     """Train a method on a task's source, never touching its targets, into the folder `out`."""
     kind, where, run = method_named(method), pick_device(device), Run(out)
+    checked_seed(seed)
     loop, settings = resolve(task, kind, preset, overrides or {})
     torch.manual_seed(seed)
     net = kind(task.model(), **settings).to(where).train()
     config = {
         **_identity(task, net, preset, loop, seed),
         "task_word": task_word or task.name,
-        "command": " ".join(sys.argv) if sys.argv[0].endswith("unseen") else "unseen.run.train",
+        "command": " ".join(["unseen", *sys.argv[1:]]) if Path(sys.argv[0]).stem in ("unseen", "cli") else "unseen.run.train",
         "device": str(where), "threads": torch.get_num_threads(), "commit": _commit(),
         "versions": {"unseen": unseen.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }  # fmt: skip
     if run.done and resume:
         _same_run(run, config)
+        run.state_path.unlink(missing_ok=True)  # a kill may have come between `done` and this
         return run
-    source = task.source.load("train")
+    source, held_out = (_loaded(task.source, split) for split in ("train", "val"))
     steps, batch_size = loop["steps"], loop["batch"]
     if len(source) < batch_size:  # type: ignore[arg-type]
         size = len(source)  # type: ignore[arg-type]
         raise UnseenError(f"{task.source.name}/train has {size} samples, fewer than one batch of {batch_size}")
 
+    had = set(run.folder.iterdir()) if run.folder.is_dir() else None
     first = _start(run, config, net, resume)
     try:
         _train_loop(run, task, net, source, first, steps, batch_size, seed, loop, progress)
-        _finish(run, task, net, source, config, steps)
-    except BaseException as error:
+        _finish(run, task, net, source, held_out, config, steps)
+    except Exception:
         # An error before the first checkpoint leaves nothing worth keeping, so nothing half-written stays behind.
-        if isinstance(error, UnseenError) and not resume and not run.state_path.exists() and not run.done:
-            shutil.rmtree(run.folder, ignore_errors=True)
+        if not first and not run.state_path.exists() and not run.done:
+            _undo(run.folder, had)
         raise
     return run
 
@@ -161,14 +166,19 @@ def _train_loop(
     loop: dict[str, Any], progress: bool,
 ) -> None:  # fmt: skip
     run_id = run.config["run"]
-    fixed = next(batches_of(source, SNAPSHOT_SAMPLES)).to(net.device)
+    with torch.random.fork_rng(devices=[]):  # a data set may draw random numbers of its own
+        fixed = next(batches_of(source, SNAPSHOT_SAMPLES)).to(net.device)
     snapshots = {max(1, round(steps * i / SNAPSHOTS)) for i in range(1, SNAPSHOTS + 1)} | {1}
     label = f"{task.name} {net.name} seed {seed}"
     started, pending = time.monotonic(), []
     with TrainingProgress(label, steps, first, quiet=not progress) as shown:
         for step in range(first + 1, steps + 1):
             batch = training_batch(source, batch_size, seed, step - 1).to(net.device)
-            logs = net.step(batch)
+            try:
+                logs = net.step(batch)
+            except RuntimeError as error:
+                shapes = ", ".join(str(tuple(t.shape)) for t in batch.x)
+                raise UnseenError(f"step {step} failed on a batch of shape {shapes}: {error}") from error
             loss = finite(logs, step)
             if step % loop["log_every"] == 0 or step == steps:
                 at = {"run": run_id, "step": step, "domain": task.source.name, "split": "train"}
@@ -184,27 +194,61 @@ def _train_loop(
             shown.at(step, {"loss": loss})
 
 
-def _finish(run: Run, task: Task, net: Method, source: Dataset, config: dict[str, Any], steps: int) -> None:
+def _finish(
+    run: Run, task: Task, net: Method, source: Dataset, held_out: Dataset, config: dict[str, Any], steps: int
+) -> None:  # fmt: skip
     net.eval()
-    held_out = task.source.load("val")
-    calibrate(net, batches_of(source, EVALUATION_BATCH, REMEMBERED), batches_of(held_out, EVALUATION_BATCH, REMEMBERED))
+    calibrate(net, _remembered(source), _remembered(held_out))
     at = {"run": config["run"], "step": steps, "domain": task.source.name, "split": "val"}
-    run.replace([{**at, "metric": task.metric, "value": accuracy(net, held_out)[0]}])
+    run.replace([{**at, "metric": task.metric, "value": accuracy(net, held_out, net.ignore_label)[0]}])
     save_method(net, run.folder, config)
     write_atomically(run.folder / "done", b"")
     run.state_path.unlink(missing_ok=True)
+
+
+def _undo(folder: Path, had: set[Path] | None) -> None:
+    """Remove what this call has made: the folder, or what is new in it."""
+    if had is None:
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    for path in set(folder.iterdir()) - had:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what a kill in the middle of a write left."""
+    for name in (CONFIG, "records.jsonl", "done", "*.safetensors"):
+        for torn in folder.rglob(f".{name}.*"):
+            torn.unlink()
+
+
+def _remembered(data: Dataset) -> list[Batch]:
+    """A random part of the data, in batches: data on disk is often sorted by class."""
+    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))  # type: ignore[arg-type]
+    return [_picked(data, part) for part in order[:REMEMBERED].split(EVALUATION_BATCH)]
+
+
+def _loaded(domain: Domain, split: str) -> Dataset:
+    try:
+        data = domain.load(split)
+        empty = len(data) == 0  # type: ignore[arg-type]
+    except (KeyError, ValueError, IndexError, FileNotFoundError, TypeError) as error:
+        raise UnseenError(f'{domain.name} gives no split "{split}": {type(error).__name__}: {error}') from error
+    if empty:
+        raise UnseenError(f"{domain.name}/{split} has 0 samples")
+    return data
 
 
 def _start(run: Run, config: dict[str, Any], net: Method, resume: bool) -> int:
     """Make or reopen the folder; the number of steps already done."""
     if run.folder.exists() and not run.folder.is_dir():
         raise UnseenError(f"{run.folder} is a file; --out names a folder")
+    if resume and run.folder.exists():
+        _sweep(run.folder)
     if run.folder.exists() and any(run.folder.iterdir()):
         if not resume:
             raise UnseenError(f"{run.folder} is not empty: add --resume to go on with it, or choose another --out")
         _same_run(run, config)
-        for torn in run.folder.rglob(".*.safetensors.*"):  # what a kill in the middle of a write left
-            torn.unlink()
         if run.state_path.exists():
             restore_training_state(net, read_tensors(run.state_path), run.state_path)
             first = int(net.steps_done)
@@ -235,7 +279,8 @@ def _same_run(run: Run, config: dict[str, Any]) -> None:
             continue
         if isinstance(old, dict) and isinstance(new, dict):
             name, old, new = next((k, old.get(k), new.get(k)) for k in {**old, **new} if old.get(k) != new.get(k))
-        raise UnseenError(f"{run.folder} was started with {name} = {old!r}, now it is {new!r}: use another --out")
+        advice = "repeat the options it was started with, or use another --out"
+        raise UnseenError(f"{run.folder} was started with {name} = {old!r}, now it is {new!r}: {advice}")
 
 
 def _commit() -> str | None:
@@ -246,6 +291,12 @@ def _commit() -> str | None:
         answer = subprocess.run(asked, capture_output=True, text=True, timeout=10, check=False)
         return answer.stdout.strip() or None
     return None
+
+
+def checked_seed(seed: int) -> int:
+    if isinstance(seed, bool) or not 0 <= seed < 2**31:
+        raise UnseenError(f"seed must lie between 0 and {2**31 - 1}, not {seed}")
+    return seed
 
 
 # ------------------------------------------------------------------------------------------------------------ data
@@ -277,19 +328,19 @@ def _picked(data: Dataset, index: Tensor) -> Batch:
 
 
 @torch.no_grad()
-def accuracy(net: Method | nn.Module, data: Dataset) -> tuple[float, int]:
+def accuracy(net: Method | nn.Module, data: Dataset, ignore: int = -100) -> tuple[float, int]:
     """Share of labels met, and how many samples there were."""
     right = labels = samples = 0
     model = net.model if isinstance(net, Method) else net
-    device = next(model.parameters()).device
     with evaluating(model):
         for batch in batches_of(data, EVALUATION_BATCH):
-            guess = model(*(channels_last(t) for t in batch.to(device).x)).argmax(1).cpu()
-            right += int((guess == batch.y).sum())
-            labels += batch.y.numel()
+            guess = model(*laid_out_for(model, batch.x)).argmax(1).cpu()
+            counted = batch.y != ignore
+            right += int(((guess == batch.y) & counted).sum())
+            labels += int(counted.sum())
             samples += len(batch.y)
-    if not samples:
-        raise UnseenError("a domain to evaluate on has no samples")
+    if not labels:
+        raise UnseenError("a domain to evaluate on has no labels that count")
     return right / labels, samples
 
 
@@ -297,8 +348,11 @@ def evaluate(run: Run, task: Task, device: str = "auto") -> dict[str, Any]:
     """Accuracy on the held-out source and on every unseen domain; also written to the run's records."""
     net = run.load(task, device)
     config = run.config
-    source_value, source_n = accuracy(net, task.source.load("test"))
-    domains = {d.name: dict(zip((task.metric, "n"), accuracy(net, d.load("test")), strict=True)) for d in task.targets}
+    source_value, source_n = accuracy(net, _loaded(task.source, "test"), net.ignore_label)
+    domains = {
+        d.name: dict(zip((task.metric, "n"), accuracy(net, _loaded(d, "test"), net.ignore_label), strict=True))
+        for d in task.targets
+    }
     values = {task.source.name: source_value, **{name: d[task.metric] for name, d in domains.items()}}
     at = {"run": config["run"], "step": config["loop"]["steps"], "split": "test", "metric": task.metric}
     run.replace([{**at, "domain": name, "value": value} for name, value in values.items()])
@@ -325,7 +379,8 @@ def score(
 ) -> dict[str, Any]:
     """How far a domain is from the source, and whether that is more than chance at that many samples."""
     net = run.load(task, device)
-    data = task.domain(domain).load("test")
+    checked_seed(seed)
+    data = _loaded(task.domain(domain), "test")
     index = torch.arange(len(data))  # type: ignore[arg-type]
     if batch is not None:
         if not 1 <= batch <= len(index):
@@ -335,7 +390,9 @@ def score(
     if net.reference is None:
         raise UnseenError(f"{run.folder} holds no source statistics: train it again")
     value = float(net.score(features.mean(0)))
-    threshold = net.reference.threshold(net.score, len(index), false_alarm_rate)
+    threshold = net.threshold(len(index), false_alarm_rate)
+    if not math.isfinite(value):
+        raise UnseenError(f"the score of {domain} is {value}: look for NaN in its data or in the run's weights")
     return {
         "domain": domain,
         "score": value,
@@ -365,27 +422,31 @@ def adapt(
     net = run.load(task, device)
     if domain in ("source", task.source.name):
         raise UnseenError(f"{domain} is the source: name an unseen domain, one of {', '.join(d.name for d in task.targets)}")
+    checked_seed(seed)
     if shots < 1 or draws < 1 or steps < 1:
         raise UnseenError("shots, draws and steps must be at least 1")
     target = task.domain(domain)
-    pool, test, source = target.load("train"), target.load("test"), task.source.load("test")
+    pool, test, source = _loaded(target, "train"), _loaded(target, "test"), _loaded(task.source, "test")
     everything = _picked(pool, torch.arange(len(pool)))  # type: ignore[arg-type]
     after, source_after = [], []
     for draw in range(draws):
         generator = torch.Generator().manual_seed(seed * 1000 + draw)
         picked = draw_shots(everything.y, shots, task.classes, generator)
-        adapted = fine_tune(net.model, everything.x[0][picked], everything.y[picked], steps=steps, lr=lr, seed=draw)
-        after.append(accuracy(adapted, test)[0])
-        source_after.append(accuracy(adapted, source)[0])
+        shots_x = tuple(t[picked] for t in everything.x)
+        adapted = fine_tune(
+            net.model, shots_x, everything.y[picked], steps=steps, lr=lr, seed=draw, ignore_label=net.ignore_label
+        )
+        after.append(accuracy(adapted, test, net.ignore_label)[0])
+        source_after.append(accuracy(adapted, source, net.ignore_label)[0])
     spread = torch.tensor(after, dtype=torch.float64)
     return {
         "domain": domain,
         "shots": shots,
         "draws": draws,
-        "before": accuracy(net, test)[0],
+        "before": accuracy(net, test, net.ignore_label)[0],
         "after_mean": float(spread.mean()),
         "after_std": float(spread.std()) if draws > 1 else 0.0,
         "after": after,
-        "source_before": accuracy(net, source)[0],
+        "source_before": accuracy(net, source, net.ignore_label)[0],
         "source_after": math.fsum(source_after) / draws,
     }

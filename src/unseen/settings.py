@@ -15,10 +15,10 @@ LOOP: dict[str, Any] = {"steps": 1000, "batch": 32, "log_every": 10, "checkpoint
 
 def resolve(task: Task, method: type[Method], preset: str, overrides: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The loop's settings and the method's: its defaults, its preset, the task's preset, then the overrides."""
-    if preset not in task.presets:
-        raise UnseenError(f'{task.name} has no preset "{preset}"; it has: {", ".join(task.presets)}')
+    if preset not in task.presets and preset != "fast":  # a task may leave everything to the defaults
+        raise UnseenError(f'{task.name} has no preset "{preset}"; it has: {", ".join(task.presets) or "none"}')
     known = method.settings_of()
-    of_task = dict(task.presets[preset])
+    of_task = dict(task.presets.get(preset, {}))
     for_method = {name: of_task.pop(name) for name in list(of_task) if isinstance(of_task[name], dict)}.get(method.name, {})
     chosen = {
         "sites": task.sites,
@@ -55,7 +55,7 @@ def parse(words: list[str]) -> dict[str, Any]:
 def _value(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     if text.lower() in ("none", "true", "false"):
         return {"none": None, "true": True, "false": False}[text.lower()]
@@ -68,7 +68,7 @@ def fits(value: Any, hint: Any) -> bool:
     if origin in (typing.Union, types.UnionType):
         return any(fits(value, option) for option in typing.get_args(hint))
     if origin is Literal:
-        return value in typing.get_args(hint)
+        return value in typing.get_args(hint) and not isinstance(value, bool)
     if origin in (list, tuple):
         return isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
     if hint is float:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import tempfile
+import typing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from unseen.contracts import Method
 from unseen.errors import UnseenError
+from unseen.settings import fits, said
 from unseen.uncertainty import SourceReference
 
 FORMAT = 1
@@ -32,12 +34,19 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        temporary.chmod(0o666 & ~_umask())  # temporary files are private, runs are not
         temporary.replace(path)
     except OSError as error:
         if temporary is not None:
             with contextlib.suppress(OSError):
                 temporary.unlink()
         raise UnseenError(f"cannot write {path}: {error.strerror or error}; free space there or choose another folder") from error
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -49,7 +58,7 @@ def read_json(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_text())
     except FileNotFoundError:
         raise UnseenError(f"{path} does not exist: is {path.parent} a run folder?") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UnseenError(f"{path} cannot be read: {error}") from error
     if not isinstance(value, dict):
         raise UnseenError(f"{path} must hold a JSON object, it holds a {type(value).__name__}")
@@ -113,13 +122,22 @@ def load_method(folder: Path, model: nn.Module) -> Method:
         raise UnseenError(f'{folder / CONFIG}: "settings" must be an object')
     if unknown := [name for name in settings if name not in kind.settings_of()]:
         raise UnseenError(f"{folder / CONFIG}: {kind.name} has no setting {', '.join(unknown)}")
+    hints = typing.get_type_hints(kind.__init__)
+    for name, value in settings.items():
+        if not fits(value, hints[name]):
+            raise UnseenError(f"{folder / CONFIG}: {name} must be {said(hints[name])}, not {value!r}")
     net = kind(model, **settings)
     fill(net, read_tensors(folder / MODEL), folder / MODEL)
     if (folder / SOURCE).exists():
         tensors = read_tensors(folder / SOURCE)
         if set(tensors) != {"mean", "held_out"}:
             raise UnseenError(f"{folder / SOURCE} must hold mean and held_out, it holds {', '.join(tensors)}")
-        net.reference = SourceReference(tensors["mean"], tensors["held_out"])
+        mean, held_out = tensors["mean"], tensors["held_out"]
+        if mean.dim() != 1 or held_out.dim() != 2 or held_out.shape[1:] != mean.shape or not len(held_out):
+            raise UnseenError(f"{folder / SOURCE}: mean must be (F,) and held_out (N, F), not {mean.shape} and {held_out.shape}")
+        if not (mean.isfinite().all() and held_out.isfinite().all()):
+            raise UnseenError(f"{folder / SOURCE} holds numbers that are not finite: train the run again")
+        net.reference = SourceReference(mean, held_out)
     return net.eval()
 
 
@@ -137,6 +155,14 @@ def training_state(net: Method) -> dict[str, Tensor]:
 
 
 def restore_training_state(net: Method, state: dict[str, Tensor], path: Path) -> None:
+    """Put a checkpoint back, or say that it is not one of this run."""
+    try:
+        _restore(net, state, path)
+    except (KeyError, RuntimeError, TypeError, ValueError, IndexError) as error:
+        raise UnseenError(f"{path} is not a checkpoint of this run: {type(error).__name__}: {error}") from error
+
+
+def _restore(net: Method, state: dict[str, Tensor], path: Path) -> None:
     fill(net, {name.removeprefix("net/"): t for name, t in state.items() if name.startswith("net/")}, path)
     for label, optimizer in net.optimizers().items():
         entries: dict[int, dict[str, Tensor]] = {}

@@ -40,7 +40,7 @@ class SourceReference:
             raise UnseenError(f"the false-alarm rate must lie between 0 and 1, not {false_alarm_rate}")
         if n < 1:
             raise UnseenError("a score needs at least one sample")
-        return float(torch.quantile(self.chance_scores(score, n), 1 - false_alarm_rate))
+        return float(torch.quantile(self.chance_scores(score, n), 1 - false_alarm_rate, interpolation="higher"))
 
     def chance_scores(self, score: Callable[[Tensor], Tensor], n: int) -> Tensor:
         """Scores of resampled held-out batches of n.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from unseen.contracts import channels_last, check_targets, cross_entropy, positive
+from unseen.contracts import Method, check_targets, cross_entropy, inputs, positive
 from unseen.errors import UnseenError
+from unseen.sites import laid_out_for
 
 
 def draw_shots(y: Tensor, shots: int, classes: int, generator: torch.Generator) -> Tensor:
@@ -23,23 +25,31 @@ def draw_shots(y: Tensor, shots: int, classes: int, generator: torch.Generator) 
 
 
 def fine_tune(
-    model: nn.Module, x: Tensor, y: Tensor, *, steps: int = 100, lr: float = 1e-4, batch: int = 32, seed: int = 0
+    model: nn.Module,
+    x: Any,
+    y: Tensor,
+    *,
+    steps: int = 100,
+    lr: float = 1e-4,
+    batch: int = 32,
+    seed: int = 0,
+    ignore_label: int = -100,
 ) -> nn.Module:
     """A copy of the model after that many Adam steps on the labelled samples; BatchNorm keeps its statistics."""
     positive("lr", lr)
-    adapted = copy.deepcopy(model).eval()
-    device = next(adapted.parameters()).device
-    x, y = channels_last(x.to(device)), y.to(device)
+    adapted = copy.deepcopy(model.model if isinstance(model, Method) else model).eval()
+    x = laid_out_for(adapted, inputs(x))
+    y = y.to(x[0].device)
     generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.Adam([p for p in adapted.parameters() if p.requires_grad], lr, fused=True)
     order = torch.empty(0, dtype=torch.int64)
     for _ in range(steps):
-        if len(order) < min(batch, len(x)):
-            order = torch.randperm(len(x), generator=generator)
+        if len(order) < min(batch, len(y)):
+            order = torch.randperm(len(y), generator=generator)
         now, order = order[:batch], order[batch:]
-        logits = adapted(x[now])
-        check_targets(logits, y[now])
+        logits = adapted(*(t[now] for t in x))
+        check_targets(logits, y[now], ignore_label)
         optimizer.zero_grad()
-        cross_entropy(logits, y[now]).backward()
+        cross_entropy(logits, y[now], ignore_label).backward()
         optimizer.step()
     return adapted

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from unseen.contracts import Batch, Method, check_targets, cross_entropy, number, one_of, positive, whole
+from unseen.contracts import NO_STATISTICS, Batch, Method, check_targets, cross_entropy, number, one_of, positive, whole
 from unseen.errors import UnseenError
 from unseen.meta import inner_step
 from unseen.mixup import Mixing, Mixup, MixupHead, draw_mixing, even_mixing, mix_targets, pool
@@ -143,7 +143,7 @@ class UncertaintyGuided(Method):
         self.register_buffer("ascents_done", torch.zeros((), dtype=torch.int64))
         self.register_buffer("spreads", torch.ones(len(self.sites)))  # of each site's clean features, as last seen
         psi = [*self.heads.parameters(), *self.mixup_head.parameters()]
-        self.optimizer = self._adam(self.trainable().values(), {"params": psi, "lr": head_lr or lr})
+        self.optimizer = self._adam(self.trainable().values(), {"params": psi, "lr": lr if head_lr is None else head_lr})
         self._pass: PerturbedPass | None = None
 
     @property
@@ -193,7 +193,8 @@ class UncertaintyGuided(Method):
         theta = {name: p.detach() for name, p in self.model.named_parameters()}
         run = self.perturbed_pass(batch)
         with torch.no_grad(), captured(self.model, self._watched_layers()) as seen:
-            torch.func.functional_call(self.model, {**theta, **scratch_buffers(self.model)}, batch.x)
+            logits = torch.func.functional_call(self.model, {**theta, **scratch_buffers(self.model)}, batch.x)
+        check_targets(logits, batch.y, self.ignore_label)
         assert self.embedding is not None
         z = seen[self.embedding]
         self._measure_spreads(seen)
@@ -347,7 +348,7 @@ class UncertaintyGuided(Method):
     def _check_order(self, batch: Batch, theta: dict[str, Tensor]) -> None:
         later = (self.mix_at, self.embedding)
         named = (*self.sites, *dict.fromkeys(n for n in later if n is not None and n not in self.sites))
-        probe = tuple(t[:2] for t in batch.x)
+        probe = tuple(t[:2] if t.shape[:1] == batch.x[0].shape[:1] else t for t in batch.x)
         with torch.no_grad(), evaluating(self.model), captured(self.model, named) as seen:
             self.model(*probe)
         if torch.equal(self.spreads, torch.ones_like(self.spreads)):  # no training step has measured them yet
@@ -380,19 +381,20 @@ class UncertaintyGuided(Method):
         if self.score_name != "sigma":
             return super().score(features)
         if self.reference is None:
-            raise UnseenError("no source statistics yet: train with unseen.fit, or call unseen.calibrate(net, loader)")
+            raise UnseenError(NO_STATISTICS)
         return relative_deviation(features, self.reference.mean.to(features))
 
     def _pass_with_features(self, x: Any) -> tuple[Tensor, Tensor]:
         head = self.heads[head_key(self.sites[0])]
         assert isinstance(head, GaussianHead)
+        ready = self._ready(x)
         features: list[Tensor] = []
 
         def read(args: tuple[Any, ...], _: Tensor) -> None:
             features.append(pool(head.sigma(args[0]), head.axis))
 
         with evaluating(self.model), edited(self.model, {self.sites[0]: read}):
-            logits = self.model(*self._ready(x))
+            logits = self.model(*ready)
         return logits, features[0]
 
     # ------------------------------------------------------------------------------------------------- figures

@@ -11,12 +11,14 @@ from rich.table import Table
 
 def show(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print a table to stdout, numbers to the right."""
-    table = Table(title=title, title_justify="left", title_style="bold")
+    console = Console()
+    console.print(title, style="bold", soft_wrap=True, highlight=False)
+    table = Table(show_header=any(header))
     for index, name in enumerate(header):
         table.add_column(name, justify="left" if index == 0 else "right")
     for row in rows:
         table.add_row(*map(str, row))
-    Console().print(table)
+    console.print(table)
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

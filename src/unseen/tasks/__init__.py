@@ -24,7 +24,7 @@ def task_named(name: str) -> Task:
         sys.path.insert(0, "")
     try:
         task = getattr(importlib.import_module(module), function)()
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise UnseenError(f'cannot make a task from "{name}": {error}') from error
     if not isinstance(task, Task):
         raise UnseenError(f'"{name}" must return an unseen.Task, it returned {type(task).__name__}')
