@@ -37,8 +37,7 @@ unseen.fit(net, DataLoader(signals(512), 32, shuffle=True), steps=150, held_out=
 for name, drift in (("the source", 0.0), ("a new microphone", 0.8)):
     x, y = signals(128, drift).tensors
     logits, doubt = net.predict_with_uncertainty(x)
-    score = float(net.score(net.score_features(x).mean(0)))
-    alarm = score > net.reference.threshold(net.score, len(x), false_alarm_rate=0.01)
+    score, alarm = net.domain_score(x), net.alarm(x, false_alarm_rate=0.01)
     right = float((logits.argmax(1) == y).float().mean())
     print(f"{name}: accuracy {right:.2f}, doubt {doubt.mean():.3f}, domain score {score:.3f}{', ALARM' if alarm else ''}")
 

@@ -63,6 +63,15 @@ def test_adapt(trained):
     assert {"before", "after_mean", "after_std", "source_before", "source_after"} <= set(result)
 
 
+def test_every_ablation_can_be_set_from_the_command_line(tmp_path):
+    for setting in ("perturbation=deterministic", "mixup=none", "mixup=random", "adversarial=false", "meta=false", "sites=conv1"):
+        out = tmp_path / setting.replace("=", "-")
+        as_json(unseen("train", "mini_digits", "--out", out, *QUICK, "--set", "steps=3", "--set", setting, "--json"))
+        name, value = setting.split("=")
+        saved = json.loads((out / "config.json").read_text())["settings"][name]
+        assert saved == {"false": False, "conv1": ["conv1"]}.get(value, value)
+
+
 def test_score_of_erm_says_which_fallback_it_used(tmp_path):
     words = [
         "train",

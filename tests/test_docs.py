@@ -25,7 +25,8 @@ def test_the_readmes_example_runs_as_it_is_written(tmp_path, monkeypatch):
     torch.manual_seed(0)
     data = TensorDataset(torch.rand(32, 3, 32, 32), torch.arange(32) % 10)
     names = {"model": DigitsNet(), "loader": DataLoader(data, 8), "val_loader": DataLoader(data, 8), "x": data.tensors[0][:4]}
-    exec(code.replace("steps=3000", "steps=2"), names)
+    names |= {"few_x": data.tensors[0][:10], "few_y": data.tensors[1][:10]}
+    exec(code.replace("steps=3000", "steps=2").replace("steps=100", "steps=2"), names)
     assert names["logits"].shape == (4, 10) and names["doubt"].shape == (4,) and names["alarm"] in (True, False)
     assert (tmp_path / "run/model.safetensors").exists()
 
@@ -34,7 +35,7 @@ def test_the_readmes_example_runs_as_it_is_written(tmp_path, monkeypatch):
 def test_every_example_runs(example, tmp_path):
     done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "ALARM" in done.stdout
+    assert "ALARM" in done.stdout or "average" in done.stdout
 
 
 def test_every_method_and_task_has_a_card():

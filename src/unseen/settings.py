@@ -36,6 +36,8 @@ def resolve(task: Task, method: type[Method], preset: str, overrides: dict[str, 
     hints = typing.get_type_hints(method.__init__)
     settings = {name: value for name, value in chosen.items() if name in known}
     for name, value in settings.items():
+        if value is None and fits("none", hints[name]) and not fits(None, hints[name]):
+            settings[name] = value = "none"  # `--set mixup=none` reads as nothing, and means the choice of that name
         if not fits(value, hints[name]):
             raise UnseenError(f"{name} must be {said(hints[name])}, not {value!r}")
     return loop, settings
