@@ -51,6 +51,5 @@ if __name__ == "__main__":
         print({name: round(d["accuracy"], 3) for name, d in result["domains"].items()}, "average", round(result["average"], 3))
         for name in ("source", "hall", "street"):
             scored = run.score(done, waves(), name, batch=64)
-            print(
-                f"{name}: score {scored['score']:.3f}, threshold {scored['threshold']:.3f}, {'ALARM' if scored['alarm'] else 'no alarm'}"
-            )
+            verdict = "ALARM" if scored["alarm"] else "no alarm"
+            print(f"{name}: score {scored['score']:.3f}, threshold {scored['threshold']:.3f}, {verdict}")
