@@ -18,7 +18,8 @@ from typing import Any
 
 from unseen.report.figures import mean_and_std
 from unseen.report.tables import markdown, percent
-from unseen.run import Run
+from unseen.run import Run, evaluate, score
+from unseen.tasks import task_named
 
 VARIANTS: dict[str, list[str]] = {
     "erm": ["--method", "erm"],
@@ -46,9 +47,10 @@ def measured(variant: str, seed: int, runs: Path) -> dict[str, Any]:
     run = Run(folder)
     per_step = [r for r in run.records() if r["metric"] == "seconds_per_step"][-1]
     seconds = per_step["value"] * per_step["step"]
-    evaluated = unseen("evaluate", folder)
+    task = task_named("mini_digits")
+    evaluated = evaluate(run, task)
     domains = [evaluated["source"]["name"], *evaluated["domains"]]
-    scores = {name: unseen("score", folder, "--domain", name) for name in domains}
+    scores = {name: score(run, task, name) for name in domains}
     print(f"{variant} seed {seed}: average {percent(evaluated['average'])} in {seconds:.0f} s", file=sys.stderr, flush=True)
     return {
         "variant": variant,
