@@ -31,7 +31,11 @@ def test_a_head_has_its_sites_geometry(name):
 def test_sigma_alone_is_the_sigma_of_the_whole_head(name):
     layer, shape = LAYERS[name]
     head, x = GaussianHead(layer), torch.randn(shape)
-    torch.testing.assert_close(head.sigma(x), head(x).sigma)
+    expected = head(x).sigma
+    torch.testing.assert_close(head.sigma(x), expected)
+    with torch.no_grad():
+        torch.testing.assert_close(head.sigma(x), expected)
+        torch.testing.assert_close(head(x).sigma, expected)
 
 
 def test_mu_and_sigma_are_clamped():

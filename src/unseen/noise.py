@@ -38,7 +38,7 @@ class GaussianHead(nn.Module):
 
     def forward(self, x: Tensor) -> Gaussian:
         mu, log_var = self.net(x).chunk(2, dim=self.axis)
-        return Gaussian(mu.clamp(-MU_LIMIT, MU_LIMIT), _scale(log_var))
+        return Gaussian(mu.clamp(-MU_LIMIT, MU_LIMIT), _scale(log_var))  # log_var is this call's own
 
     def sigma(self, x: Tensor) -> Tensor:
         """The scale alone, at half the cost: what a deployed score needs."""
@@ -48,6 +48,8 @@ class GaussianHead(nn.Module):
 
 
 def _scale(log_var: Tensor) -> Tensor:
+    if not torch.is_grad_enabled():  # a deployed score: no copies of what may be a large map
+        return log_var.clamp_(max=0.0).mul_(0.5).exp_()
     return (0.5 * log_var.clamp(max=0.0)).exp()
 
 
