@@ -16,9 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from unseen.exam import evaluate, score
 from unseen.report.figures import mean_and_std
 from unseen.report.tables import markdown, percent
-from unseen.run import Run, evaluate, score
+from unseen.run import Run
 from unseen.tasks import task_named
 
 VARIANTS: dict[str, list[str]] = {

@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import unseen
-from unseen import run
+from unseen import exam, run
 
 
 def load(drift: float, split: str) -> TensorDataset:
@@ -47,9 +47,9 @@ def waves() -> unseen.Task:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         done = run.train(waves(), "uncertainty_guided", f"{folder}/run")
-        result = run.evaluate(done, waves())
+        result = exam.evaluate(done, waves())
         print({name: round(d["accuracy"], 3) for name, d in result["domains"].items()}, "average", round(result["average"], 3))
         for name in ("source", "hall", "street"):
-            scored = run.score(done, waves(), name, batch=64)
+            scored = exam.score(done, waves(), name, batch=64)
             verdict = "ALARM" if scored["alarm"] else "no alarm"
             print(f"{name}: score {scored['score']:.3f}, threshold {scored['threshold']:.3f}, {verdict}")

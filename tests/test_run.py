@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import Dataset, TensorDataset
 
 from tiny import TinyNet
-from unseen import Domain, Task, UnseenError, run
+from unseen import Domain, Task, UnseenError, exam, run
 from unseen.store import read_tensors
 
 QUICK = {"steps": 12, "batch": 8, "log_every": 2, "checkpoint_every": 4}
@@ -156,13 +156,13 @@ def test_training_is_given_the_source_and_nothing_else(tmp_path):
     task = tiny_task(targets=(Domain("far", refuse),), source=Domain("near", only_train_and_val))
     run.train(task, "uncertainty_guided", tmp_path / "run", progress=False)
     with pytest.raises(AssertionError):
-        run.evaluate(run.Run(tmp_path / "run"), task)
+        exam.evaluate(run.Run(tmp_path / "run"), task)
 
 
 def test_evaluate_gives_the_promised_keys_and_writes_records_once(tmp_path):
     done = run.train(tiny_task(), "erm", tmp_path / "run", progress=False)
     for _ in range(2):
-        result = run.evaluate(done, tiny_task())
+        result = exam.evaluate(done, tiny_task())
     assert set(result["domains"]) == {"far", "farther"} and result["source"]["name"] == "near"
     assert all(set(d) == {"accuracy", "n"} and 0 <= d["accuracy"] <= 1 and d["n"] == 48 for d in result["domains"].values())
     assert result["average"] == pytest.approx(sum(d["accuracy"] for d in result["domains"].values()) / 2)
@@ -172,17 +172,17 @@ def test_evaluate_gives_the_promised_keys_and_writes_records_once(tmp_path):
 
 def test_score_and_adapt_give_the_promised_keys(tmp_path):
     done = run.train(tiny_task(), "uncertainty_guided", tmp_path / "run", overrides={"steps": 30, "lr": 0.003}, progress=False)
-    near, far = (run.score(done, tiny_task(), name) for name in ("source", "farther"))
+    near, far = (exam.score(done, tiny_task(), name) for name in ("source", "farther"))
     assert {"domain", "score", "threshold", "alarm", "n"} <= set(far)
     assert far["alarm"] and not near["alarm"] and far["score_name"] == "sigma"
-    adapted = run.adapt(done, tiny_task(), "far", 4, draws=3, steps=60, lr=0.01)
+    adapted = exam.adapt(done, tiny_task(), "far", 4, draws=3, steps=60, lr=0.01)
     assert {"before", "after_mean", "after_std", "source_before", "source_after"} <= set(adapted)
     assert len(set(adapted["after"])) > 1 and adapted["after_mean"] > adapted["before"]
 
 
 def test_a_run_without_heads_scores_with_a_named_fallback(tmp_path):
     done = run.train(tiny_task(), "erm", tmp_path / "run", progress=False)
-    result = run.score(done, tiny_task(), "far")
+    result = exam.score(done, tiny_task(), "far")
     assert result["score_name"] == "max_softmax" and result["fallback"]
 
 
@@ -310,22 +310,22 @@ def test_a_corrupt_checkpoint_is_named(tmp_path, monkeypatch):
 
 def test_an_unfinished_run_cannot_be_evaluated(tmp_path):
     with pytest.raises(UnseenError, match="there is no run"):
-        run.evaluate(run.Run(tmp_path / "none"), tiny_task())
+        exam.evaluate(run.Run(tmp_path / "none"), tiny_task())
     (tmp_path / "half").mkdir()
     (tmp_path / "half/config.json").write_text(json.dumps({"format": 1}))
     with pytest.raises(UnseenError, match="not finished: go on with --resume"):
-        run.evaluate(run.Run(tmp_path / "half"), tiny_task())
+        exam.evaluate(run.Run(tmp_path / "half"), tiny_task())
 
 
 def test_bad_questions_are_named(tmp_path):
     done = run.train(tiny_task(), "erm", tmp_path / "run", progress=False)
     with pytest.raises(UnseenError, match='no domain "mars" in tiny; it has: source, near, far, farther'):
-        run.score(done, tiny_task(), "mars")
+        exam.score(done, tiny_task(), "mars")
     with pytest.raises(UnseenError, match="--batch must lie between 1 and the 48 samples"):
-        run.score(done, tiny_task(), "far", batch=1000)
+        exam.score(done, tiny_task(), "far", batch=1000)
     with pytest.raises(UnseenError, match="false-alarm rate must lie between 0 and 1"):
-        run.score(done, tiny_task(), "far", false_alarm_rate=2)
+        exam.score(done, tiny_task(), "far", false_alarm_rate=2)
     with pytest.raises(UnseenError, match="near is the source"):
-        run.adapt(done, tiny_task(), "near", 3)
+        exam.adapt(done, tiny_task(), "near", 3)
     with pytest.raises(UnseenError, match="class 0 has 16 labelled samples in this domain, 99 were asked for"):
-        run.adapt(done, tiny_task(), "far", 99)
+        exam.adapt(done, tiny_task(), "far", 99)

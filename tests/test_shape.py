@@ -11,9 +11,11 @@ LEVELS = [
     {"sites", "noise", "machine", "progress", "models", "data", "report"},
     {"mixup", "meta", "uncertainty"},
     {"perturb", "contracts"},
-    {"methods", "adaptation", "tasks", "settings"},
+    {"augmentations", "batches"},
+    {"methods", "adaptation", "tasks", "settings", "metrics"},
     {"store", "fit"},
     {"run"},
+    {"exam", "bench"},
     {"demo"},
     {"cli"},
 ]

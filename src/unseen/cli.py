@@ -13,6 +13,7 @@ from rich.console import Console
 
 import unseen
 from unseen import demo as demonstration
+from unseen import exam
 from unseen import run as runs
 from unseen.contracts import Task
 from unseen.errors import UnseenError
@@ -105,7 +106,7 @@ def evaluate(run: Path, *, task: str | None = None, device: Device = "auto", jso
         One JSON document on stdout.
     """
     at = runs.Run(run)
-    result = runs.evaluate(at, task_of(at, task), device)
+    result = exam.evaluate(at, task_of(at, task), device)
     if emit(result, json_):
         return
     metric = next(k for k in result["source"] if k not in ("name", "n"))
@@ -149,7 +150,7 @@ def score(
         One JSON document on stdout.
     """
     at = runs.Run(run)
-    result = runs.score(at, task_of(at, task), domain, batch=batch, false_alarm_rate=false_alarm_rate, seed=seed, device=device)
+    result = exam.score(at, task_of(at, task), domain, batch=batch, false_alarm_rate=false_alarm_rate, seed=seed, device=device)
     if result["fallback"]:
         say(f"this run has no learned sigma; the score is a fallback: {result['score_name']}")
     if not emit(result, json_):
@@ -197,7 +198,7 @@ def adapt(
         One JSON document on stdout.
     """
     at = runs.Run(run)
-    result = runs.adapt(at, task_of(at, task), domain, shots, draws=draws, steps=steps, lr=lr, seed=seed, device=device)
+    result = exam.adapt(at, task_of(at, task), domain, shots, draws=draws, steps=steps, lr=lr, seed=seed, device=device)
     if emit(result, json_):
         return
     after = f"{percent(result['after_mean'])} ± {percent(result['after_std'])}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,6 +49,14 @@ def inputs(x: Any) -> tuple[Tensor, ...]:
     if not x or not all(isinstance(t, Tensor) for t in x):
         raise UnseenError(f"inputs must be a tensor or a tuple of tensors, not {', '.join(map(_kind, x)) or 'nothing'}")
     return x
+
+
+def images(x: tuple[Tensor, ...], wanted_by: str) -> Tensor:
+    """The one input, if it is a batch of images (N, C, H, W)."""
+    if len(x) != 1 or x[0].dim() != 4 or not x[0].is_floating_point():
+        shapes = ", ".join(f"{tuple(t.shape)} of {str(t.dtype).removeprefix('torch.')}" for t in x)
+        raise UnseenError(f"{wanted_by} needs images, one input (N, C, H, W) of floats; this model is given {shapes}")
+    return x[0]
 
 
 def _kind(value: Any) -> str:
@@ -197,6 +206,13 @@ class Method(nn.Module):
         """The optimizers whose state a checkpoint must hold."""
         raise NotImplementedError
 
+    def memory(self) -> dict[str, Tensor]:
+        """What training remembers beside weights and optimizers, for a checkpoint; a finished model does without it."""
+        return {}
+
+    def remember(self, memory: dict[str, Tensor]) -> None:
+        """Take back what `memory` gave."""
+
     def snapshot(self, batch: Batch) -> dict[str, Tensor]:
         """Small arrays of the moment for the paper's figures; must change nothing."""
         if self.embedding is None:
@@ -209,9 +225,16 @@ class Method(nn.Module):
 
     @classmethod
     def settings_of(cls) -> dict[str, inspect.Parameter]:
-        """The hyperparameters, by name, read from the signature."""
-        parameters = inspect.signature(cls.__init__).parameters
-        return {k: p for k, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
+        """The hyperparameters, by name, read from the signature, and from the parent's where it takes **common."""
+        found: dict[str, inspect.Parameter] = {}
+        for make in (vars(kind)["__init__"] for kind in cls.__mro__ if "__init__" in vars(kind)):
+            hints = typing.get_type_hints(make)
+            parameters = inspect.signature(make).parameters.values()
+            own = {p.name: p.replace(annotation=hints[p.name]) for p in parameters if p.kind is p.KEYWORD_ONLY}
+            found = {**{name: p for name, p in own.items() if name not in found}, **found}
+            if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+                break
+        return found
 
     def settings(self) -> dict[str, Any]:
         """The hyperparameters in force."""

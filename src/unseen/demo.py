@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from unseen import exam
 from unseen import run as runs
 from unseen.report.figures import demo_figure
 from unseen.report.tables import percent, show
@@ -20,13 +21,13 @@ def run(out: Path, *, seed: int = 0, overrides: dict[str, Any] | None = None, de
     for method in METHODS:
         folder = out / f"{method}-seed{seed}"
         trained[method] = runs.train(task, method, folder, overrides=overrides, seed=seed, resume=True, device=device)
-    results = {method: runs.evaluate(done, task, device) for method, done in trained.items()}
+    results = {method: exam.evaluate(done, task, device) for method, done in trained.items()}
     accuracy = {
         method: {task.source.name: r["source"]["accuracy"], **{d: v["accuracy"] for d, v in r["domains"].items()}}
         for method, r in results.items()
     }
     names = [task.source.name, *(d.name for d in task.targets)]
-    scores = {name: runs.score(trained["uncertainty_guided"], task, name, device=device) for name in names}
+    scores = {name: exam.score(trained["uncertainty_guided"], task, name, device=device) for name in names}
     samples = {name: _samples(task.domain(name).load("test")) for name in names}
     figure = out / "demo.png"
     demo_figure(figure, accuracy, {n: s["score"] for n, s in scores.items()}, scores[names[0]]["threshold"], samples)

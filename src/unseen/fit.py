@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from unseen.augmentations import augmented
 from unseen.contracts import Batch, Method, whole
 from unseen.errors import UnseenError
 from unseen.machine import pick_device
@@ -24,6 +25,7 @@ def fit(
     steps: int,
     *,
     held_out: Iterable[Any] | None = None,
+    augment: str | Callable[[Tensor], Tensor] | None = None,
     device: str = "auto",
     progress: bool = True,
 ) -> Method:
@@ -31,13 +33,14 @@ def fit(
 
     `loader` yields (x, y) and is gone through as often as needed. `held_out`, source data that was not trained on, makes
     the alarm's threshold honest; without it the training data stands in, which alarms a little too easily.
+    `augment` transforms the inputs of every batch: "cutout", "autoaugment", "randconv", or a function of your own.
     """
     whole("steps", steps, 1)
     net.to(pick_device(device)).train()
     batches = endless(loader)
     with TrainingProgress(net.name, steps, quiet=not progress) as shown:
         for step in range(1, steps + 1):
-            logs = net.step(next(batches).to(net.device))
+            logs = net.step(augmented(next(batches).to(net.device), augment))
             shown.at(step, {"loss": finite(logs, step)})
     net.eval()
     calibrate(net, loader, held_out)

@@ -1,6 +1,6 @@
 """Runs on disk: one task x method x seed in a folder. The training loop is here, visible, and knows only the contract.
 
-config.json  records.jsonl  state.safetensors (while it trains)  model.safetensors  source.safetensors  figures/  done
+config.json  records.jsonl  state.safetensors (while it trains)  model.safetensors  source.safetensors  figures/  kept/  done
 """
 
 from __future__ import annotations
@@ -8,30 +8,28 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import math
 import platform
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.utils.data import Dataset, TensorDataset, default_collate
+from torch.utils.data import Dataset
 
 import unseen
-from unseen.adaptation import draw_shots, fine_tune
-from unseen.contracts import Batch, Domain, Method, Task
+from unseen.augmentations import augmented
+from unseen.batches import batches_of, loaded, random_part, training_batch
+from unseen.contracts import Method, Task
 from unseen.errors import UnseenError
 from unseen.fit import REMEMBERED, calibrate, finite
 from unseen.machine import pick_device
 from unseen.methods import method_named
+from unseen.metrics import accuracy
 from unseen.progress import TrainingProgress
 from unseen.settings import resolve
-from unseen.sites import evaluating, laid_out_for
 from unseen.store import (
     CONFIG,
     load_method,
@@ -45,7 +43,6 @@ from unseen.store import (
     write_tensors,
 )
 
-EVALUATION_BATCH = 256
 SNAPSHOTS = 8  # moments of a run that the paper's figures are drawn from
 SNAPSHOT_SAMPLES = 128
 
@@ -67,6 +64,13 @@ class Run:
     @property
     def state_path(self) -> Path:
         return self.folder / "state.safetensors"
+
+    def kept_path(self, step: int) -> Path:
+        """Weights kept on the way, for choosing among them afterwards."""
+        return self.folder / "kept" / f"step_{step:06d}.safetensors"
+
+    def kept_steps(self) -> list[int]:
+        return sorted(int(path.stem.removeprefix("step_")) for path in self.folder.glob("kept/step_*.safetensors"))
 
     def records(self) -> list[dict[str, Any]]:
         path = self.folder / "records.jsonl"
@@ -142,17 +146,15 @@ def train(
         _same_run(run, config)
         run.state_path.unlink(missing_ok=True)  # a kill may have come between `done` and this
         return run
-    source, held_out = (_loaded(task.source, split) for split in ("train", "val"))
-    steps, batch_size = loop["steps"], loop["batch"]
-    if len(source) < batch_size:  # type: ignore[arg-type]
-        size = len(source)  # type: ignore[arg-type]
-        raise UnseenError(f"{task.source.name}/train has {size} samples, fewer than one batch of {batch_size}")
+    source, held_out = (loaded(task.source, split) for split in ("train", "val"))
+    if (size := len(source)) < loop["batch"]:  # type: ignore[arg-type]
+        raise UnseenError(f"{task.source.name}/train has {size} samples, fewer than one batch of {loop['batch']}")
 
     had = set(run.folder.iterdir()) if run.folder.is_dir() else None
     first = _start(run, config, net, resume)
     try:
-        _train_loop(run, task, net, source, first, steps, batch_size, seed, loop, progress)
-        _finish(run, task, net, source, held_out, config, steps)
+        _train_loop(run, task, net, source, held_out, first, loop, seed, progress)
+        _finish(run, task, net, source, held_out, config)
     except Exception:
         # An error before the first checkpoint leaves nothing worth keeping, so nothing half-written stays behind.
         if not first and not run.state_path.exists() and not run.done:
@@ -162,18 +164,19 @@ def train(
 
 
 def _train_loop(
-    run: Run, task: Task, net: Method, source: Dataset, first: int, steps: int, batch_size: int, seed: int,
-    loop: dict[str, Any], progress: bool,
+    run: Run, task: Task, net: Method, source: Dataset, held_out: Dataset, first: int, loop: dict[str, Any], seed: int,
+    progress: bool,
 ) -> None:  # fmt: skip
-    run_id = run.config["run"]
+    run_id, steps, batch_size = run.config["run"], loop["steps"], loop["batch"]
     with torch.random.fork_rng(devices=[]):  # a data set may draw random numbers of its own
         fixed = next(batches_of(source, SNAPSHOT_SAMPLES)).to(net.device)
+    kept = {round(steps * i / loop["keep"]) for i in range(1, loop["keep"])}  # the last is the model itself
     snapshots = {max(1, round(steps * i / SNAPSHOTS)) for i in range(1, SNAPSHOTS + 1)} | {1}
     label = f"{task.name} {net.name} seed {seed}"
     started, pending = time.monotonic(), []
     with TrainingProgress(label, steps, first, quiet=not progress) as shown:
         for step in range(first + 1, steps + 1):
-            batch = training_batch(source, batch_size, seed, step - 1).to(net.device)
+            batch = augmented(training_batch(source, batch_size, seed, step - 1).to(net.device), loop["augment"])
             try:
                 logs = net.step(batch)
             except RuntimeError as error:
@@ -187,6 +190,10 @@ def _train_loop(
                 pending.append({**at, "metric": "seconds_per_step", "value": seconds / (step - first)})
             if step in snapshots:
                 write_tensors(run.folder / "figures" / f"step_{step:06d}.safetensors", net.snapshot(fixed))
+            if step in kept:
+                at = {"run": run_id, "step": step, "domain": task.source.name, "split": "val"}
+                pending.append({**at, "metric": task.metric, "value": accuracy(net, held_out, net.ignore_label)[0]})
+                write_tensors(run.kept_path(step), net.state_dict())
             if step % loop["checkpoint_every"] == 0 or step == steps:
                 run.append(pending)
                 pending = []
@@ -195,11 +202,11 @@ def _train_loop(
 
 
 def _finish(
-    run: Run, task: Task, net: Method, source: Dataset, held_out: Dataset, config: dict[str, Any], steps: int
+    run: Run, task: Task, net: Method, source: Dataset, held_out: Dataset, config: dict[str, Any]
 ) -> None:  # fmt: skip
     net.eval()
-    calibrate(net, _remembered(source), _remembered(held_out))
-    at = {"run": config["run"], "step": steps, "domain": task.source.name, "split": "val"}
+    calibrate(net, random_part(source, REMEMBERED), random_part(held_out, REMEMBERED))
+    at = {"run": config["run"], "step": config["loop"]["steps"], "domain": task.source.name, "split": "val"}
     run.replace([{**at, "metric": task.metric, "value": accuracy(net, held_out, net.ignore_label)[0]}])
     save_method(net, run.folder, config)
     write_atomically(run.folder / "done", b"")
@@ -220,23 +227,6 @@ def _sweep(folder: Path) -> None:
     for name in (CONFIG, "records.jsonl", "done", "*.safetensors"):
         for torn in folder.rglob(f".{name}.*"):
             torn.unlink()
-
-
-def _remembered(data: Dataset) -> list[Batch]:
-    """A random part of the data, in batches: data on disk is often sorted by class."""
-    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))  # type: ignore[arg-type]
-    return [_picked(data, part) for part in order[:REMEMBERED].split(EVALUATION_BATCH)]
-
-
-def _loaded(domain: Domain, split: str) -> Dataset:
-    try:
-        data = domain.load(split)
-        empty = len(data) == 0  # type: ignore[arg-type]
-    except (KeyError, ValueError, IndexError, FileNotFoundError, TypeError) as error:
-        raise UnseenError(f'{domain.name} gives no split "{split}": {type(error).__name__}: {error}') from error
-    if empty:
-        raise UnseenError(f"{domain.name}/{split} has 0 samples")
-    return data
 
 
 def _start(run: Run, config: dict[str, Any], net: Method, resume: bool) -> int:
@@ -297,156 +287,3 @@ def checked_seed(seed: int) -> int:
     if isinstance(seed, bool) or not 0 <= seed < 2**31:
         raise UnseenError(f"seed must lie between 0 and {2**31 - 1}, not {seed}")
     return seed
-
-
-# ------------------------------------------------------------------------------------------------------------ data
-
-
-def training_batch(source: Dataset, size: int, seed: int, step: int) -> Batch:
-    """The batch of a step: a function of seed and step alone, so that a resumed run sees what it would have seen."""
-    total = len(source)  # type: ignore[arg-type]
-    epoch, place = divmod(step, total // size)
-    order = torch.randperm(total, generator=torch.Generator().manual_seed(seed * 1_000_003 + epoch))
-    return _picked(source, order[place * size : (place + 1) * size])
-
-
-def batches_of(data: Dataset, size: int, limit: int | None = None) -> Iterator[Batch]:
-    """All samples in order."""
-    total = len(data)  # type: ignore[arg-type]
-    total = total if limit is None else min(total, limit)
-    for start in range(0, total, size):
-        yield _picked(data, torch.arange(start, min(start + size, total)))
-
-
-def _picked(data: Dataset, index: Tensor) -> Batch:
-    if isinstance(data, TensorDataset):
-        return Batch.of(data[index])
-    return Batch.of(default_collate([data[i] for i in index.tolist()]))
-
-
-# ------------------------------------------------------------------------------------- evaluating, scoring, adapting
-
-
-@torch.no_grad()
-def accuracy(net: Method | nn.Module, data: Dataset, ignore: int = -100) -> tuple[float, int]:
-    """Share of labels met, and how many samples there were."""
-    right = labels = samples = 0
-    model = net.model if isinstance(net, Method) else net
-    with evaluating(model):
-        for batch in batches_of(data, EVALUATION_BATCH):
-            guess = model(*laid_out_for(model, batch.x)).argmax(1).cpu()
-            counted = batch.y != ignore
-            right += int(((guess == batch.y) & counted).sum())
-            labels += int(counted.sum())
-            samples += len(batch.y)
-    if not labels:
-        raise UnseenError("a domain to evaluate on has no labels that count")
-    return right / labels, samples
-
-
-def evaluate(run: Run, task: Task, device: str = "auto") -> dict[str, Any]:
-    """Accuracy on the held-out source and on every unseen domain; also written to the run's records."""
-    net = run.load(task, device)
-    config = run.config
-    source_value, source_n = accuracy(net, _loaded(task.source, "test"), net.ignore_label)
-    domains = {
-        d.name: dict(zip((task.metric, "n"), accuracy(net, _loaded(d, "test"), net.ignore_label), strict=True))
-        for d in task.targets
-    }
-    values = {task.source.name: source_value, **{name: d[task.metric] for name, d in domains.items()}}
-    at = {"run": config["run"], "step": config["loop"]["steps"], "split": "test", "metric": task.metric}
-    run.replace([{**at, "domain": name, "value": value} for name, value in values.items()])
-    return {
-        "run": config["run"],
-        "task": task.name,
-        "method": config["method"],
-        "seed": config["seed"],
-        "source": {"name": task.source.name, task.metric: source_value, "n": source_n},
-        "domains": domains,
-        "average": math.fsum(d[task.metric] for d in domains.values()) / len(domains),
-    }
-
-
-def score(
-    run: Run,
-    task: Task,
-    domain: str,
-    *,
-    batch: int | None = None,
-    false_alarm_rate: float = 0.01,
-    seed: int = 0,
-    device: str = "auto",
-) -> dict[str, Any]:
-    """How far a domain is from the source, and whether that is more than chance at that many samples."""
-    net = run.load(task, device)
-    checked_seed(seed)
-    data = _loaded(task.domain(domain), "test")
-    index = torch.arange(len(data))  # type: ignore[arg-type]
-    if batch is not None:
-        if not 1 <= batch <= len(index):
-            raise UnseenError(f"--batch must lie between 1 and the {len(index)} samples of {domain}, not {batch}")
-        index = torch.randperm(len(index), generator=torch.Generator().manual_seed(seed))[:batch]
-    features = torch.cat([net.score_features(_picked(data, part).x).cpu() for part in index.split(EVALUATION_BATCH)])
-    if net.reference is None:
-        raise UnseenError(f"{run.folder} holds no source statistics: train it again")
-    value = float(net.score(features.mean(0)))
-    threshold = net.threshold(len(index), false_alarm_rate)
-    if not math.isfinite(value):
-        raise UnseenError(f"the score of {domain} is {value}: look for NaN in its data or in the run's weights")
-    return {
-        "domain": domain,
-        "score": value,
-        "threshold": threshold,
-        "alarm": value > threshold,
-        "n": len(index),
-        "score_name": net.score_name,
-        "fallback": net.score_name != "sigma",
-        "false_alarm_rate": false_alarm_rate,
-        "calibrated_on": len(net.reference.held_out),
-    }
-
-
-def adapt(
-    run: Run,
-    task: Task,
-    domain: str,
-    shots: int,
-    *,
-    draws: int = 5,
-    steps: int = 100,
-    lr: float = 1e-4,
-    seed: int = 0,
-    device: str = "auto",
-) -> dict[str, Any]:
-    """Fine-tune on `shots` labels a class, several times with fresh shots; what it did for the domain and to the source."""
-    net = run.load(task, device)
-    if domain in ("source", task.source.name):
-        raise UnseenError(f"{domain} is the source: name an unseen domain, one of {', '.join(d.name for d in task.targets)}")
-    checked_seed(seed)
-    if shots < 1 or draws < 1 or steps < 1:
-        raise UnseenError("shots, draws and steps must be at least 1")
-    target = task.domain(domain)
-    pool, test, source = _loaded(target, "train"), _loaded(target, "test"), _loaded(task.source, "test")
-    everything = _picked(pool, torch.arange(len(pool)))  # type: ignore[arg-type]
-    after, source_after = [], []
-    for draw in range(draws):
-        generator = torch.Generator().manual_seed(seed * 1000 + draw)
-        picked = draw_shots(everything.y, shots, task.classes, generator)
-        shots_x = tuple(t[picked] for t in everything.x)
-        adapted = fine_tune(
-            net.model, shots_x, everything.y[picked], steps=steps, lr=lr, seed=draw, ignore_label=net.ignore_label
-        )
-        after.append(accuracy(adapted, test, net.ignore_label)[0])
-        source_after.append(accuracy(adapted, source, net.ignore_label)[0])
-    spread = torch.tensor(after, dtype=torch.float64)
-    return {
-        "domain": domain,
-        "shots": shots,
-        "draws": draws,
-        "before": accuracy(net, test, net.ignore_label)[0],
-        "after_mean": float(spread.mean()),
-        "after_std": float(spread.std()) if draws > 1 else 0.0,
-        "after": after,
-        "source_before": accuracy(net, source, net.ignore_label)[0],
-        "source_after": math.fsum(source_after) / draws,
-    }

@@ -7,10 +7,18 @@ import types
 import typing
 from typing import Any, Literal
 
+from unseen.augmentations import augmentation_named
 from unseen.contracts import Method, Task, whole
 from unseen.errors import UnseenError
 
-LOOP: dict[str, Any] = {"steps": 1000, "batch": 32, "log_every": 10, "checkpoint_every": 100}
+LOOP: dict[str, Any] = {
+    "steps": 1000,
+    "batch": 32,
+    "augment": None,  # a batch transform by name, before every step
+    "log_every": 10,
+    "checkpoint_every": 100,
+    "keep": 0,  # weights kept on the way, evenly spaced, for choosing among them afterwards
+}
 
 
 def resolve(task: Task, method: type[Method], preset: str, overrides: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -31,9 +39,12 @@ def resolve(task: Task, method: type[Method], preset: str, overrides: dict[str, 
         raise UnseenError(f"{method.name} has no setting {', '.join(unknown)}; there are: {', '.join([*LOOP, *known])}")
     chosen |= overrides
     loop = {name: chosen.get(name, default) for name, default in LOOP.items()}
-    for name, value in loop.items():
-        whole(name, value, 1)
-    hints = typing.get_type_hints(method.__init__)
+    for name in ("steps", "batch", "log_every", "checkpoint_every"):
+        whole(name, loop[name], 1)
+    whole("keep", loop["keep"], 0)
+    if loop["augment"] is not None:
+        augmentation_named(loop["augment"])
+    hints = {name: p.annotation for name, p in known.items()}
     settings = {name: value for name, value in chosen.items() if name in known}
     for name, value in settings.items():
         if value is None and fits("none", hints[name]) and not fits(None, hints[name]):

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import tempfile
-import typing
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +121,7 @@ def load_method(folder: Path, model: nn.Module) -> Method:
         raise UnseenError(f'{folder / CONFIG}: "settings" must be an object')
     if unknown := [name for name in settings if name not in kind.settings_of()]:
         raise UnseenError(f"{folder / CONFIG}: {kind.name} has no setting {', '.join(unknown)}")
-    hints = typing.get_type_hints(kind.__init__)
+    hints = {name: p.annotation for name, p in kind.settings_of().items()}
     for name, value in settings.items():
         if not fits(value, hints[name]):
             raise UnseenError(f"{folder / CONFIG}: {name} must be {said(hints[name])}, not {value!r}")
@@ -148,6 +147,7 @@ def training_state(net: Method) -> dict[str, Tensor]:
         for index, entry in optimizer.state_dict()["state"].items():
             for key, value in entry.items():
                 state[f"optimizer/{label}/{index}/{key}"] = torch.as_tensor(value)
+    state |= {f"memory/{name}": t for name, t in net.memory().items()}
     state["random/cpu"] = torch.get_rng_state()
     if torch.cuda.is_available():
         state["random/cuda"] = torch.cuda.get_rng_state()
@@ -172,6 +172,7 @@ def _restore(net: Method, state: dict[str, Tensor], path: Path) -> None:
                 index, key = name.removeprefix(prefix).split("/", 1)
                 entries.setdefault(int(index), {})[key] = tensor
         optimizer.load_state_dict({"state": entries, "param_groups": optimizer.state_dict()["param_groups"]})
+    net.remember({name.removeprefix("memory/"): t for name, t in state.items() if name.startswith("memory/")})
     torch.set_rng_state(state["random/cpu"])
     if torch.cuda.is_available() and "random/cuda" in state:
         torch.cuda.set_rng_state(state["random/cuda"])

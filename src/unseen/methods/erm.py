@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -15,27 +17,27 @@ class ERM(Method):
     summary = "plain training on the source"
     paper = "Vapnik, Statistical Learning Theory, 1998"
 
-    def __init__(
-        self,
-        model: nn.Module,
-        *,
-        sites: tuple[str, ...] | list[str] | str = (),
-        embedding: str | None = None,
-        lr: float = 1e-4,
-        ignore_label: int = -100,
-    ) -> None:
-        super().__init__(model, sites=sites, embedding=embedding, lr=lr, ignore_label=ignore_label)
+    def __init__(self, model: nn.Module, **common: Any) -> None:
+        super().__init__(model, **common)
         self.optimizer = self._adam(self.trainable().values())
 
     def step(self, batch: Batch) -> dict[str, Tensor]:
-        logits = self.model(*self._ready(batch.x))
-        check_targets(logits, batch.y, self.ignore_label)
-        loss = cross_entropy(logits, batch.y, self.ignore_label)
+        terms = self.losses(Batch(self._ready(batch.x), batch.y))
         self.optimizer.zero_grad()
-        loss.backward()
+        terms["loss"].backward()
         self.optimizer.step()
         self.steps_done += 1
-        return {"loss": loss.detach()}
+        return {name: value.detach() for name, value in terms.items()}
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        """What one step descends, under "loss", and its parts. The other methods of this shape write their own."""
+        return {"loss": self.source_loss(batch)}
+
+    def source_loss(self, batch: Batch) -> Tensor:
+        """L(theta; S) of one batch with hard labels."""
+        logits = self.model(*batch.x)
+        check_targets(logits, batch.y, self.ignore_label)
+        return cross_entropy(logits, batch.y, self.ignore_label)
 
     def optimizers(self) -> dict[str, torch.optim.Optimizer]:
         return {"adam": self.optimizer}

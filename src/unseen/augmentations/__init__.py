@@ -1,0 +1,34 @@
+"""Batch transforms that any method can take: images (N, C, H, W) in 0..1 to images of the same shape and range.
+
+Random numbers come from torch's global generator, which a checkpoint holds: a resumed run draws what it would have drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from unseen.augmentations.cutout import cutout
+from unseen.contracts import Batch, images
+from unseen.errors import UnseenError
+
+AUGMENTATIONS: dict[str, Callable[[Tensor], Tensor]] = {"cutout": cutout}
+
+
+def augmentation_named(name: str) -> Callable[[Tensor], Tensor]:
+    """The batch transform of that name, or an error that lists them."""
+    if name not in AUGMENTATIONS:
+        raise UnseenError(f'no augmentation "{name}"; there are: {", ".join(AUGMENTATIONS)}')
+    return AUGMENTATIONS[name]
+
+
+def augmented(batch: Batch, augment: str | Callable[[Tensor], Tensor] | None) -> Batch:
+    """The batch with its images transformed; the labels stay."""
+    if augment is None:
+        return batch
+    transform = augmentation_named(augment) if isinstance(augment, str) else augment
+    return Batch((transform(images(batch.x, f"augment={augment}")),), batch.y)
+
+
+__all__ = ["AUGMENTATIONS", "augmentation_named", "augmented", "cutout"]

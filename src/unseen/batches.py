@@ -1,0 +1,53 @@
+"""From data sets to batches: of a step, of a whole domain, of a random part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, TensorDataset, default_collate
+
+from unseen.contracts import Batch, Domain
+from unseen.errors import UnseenError
+
+EVALUATION_BATCH = 256
+
+
+def loaded(domain: Domain, split: str) -> Dataset:
+    try:
+        data = domain.load(split)
+        empty = len(data) == 0  # type: ignore[arg-type]
+    except (KeyError, ValueError, IndexError, FileNotFoundError, TypeError) as error:
+        raise UnseenError(f'{domain.name} gives no split "{split}": {type(error).__name__}: {error}') from error
+    if empty:
+        raise UnseenError(f"{domain.name}/{split} has 0 samples")
+    return data
+
+
+def training_batch(source: Dataset, size: int, seed: int, step: int) -> Batch:
+    """The batch of a step: a function of seed and step alone, so that a resumed run sees what it would have seen."""
+    total = len(source)  # type: ignore[arg-type]
+    epoch, place = divmod(step, total // size)
+    order = torch.randperm(total, generator=torch.Generator().manual_seed(seed * 1_000_003 + epoch))
+    return picked(source, order[place * size : (place + 1) * size])
+
+
+def batches_of(data: Dataset, size: int, limit: int | None = None) -> Iterator[Batch]:
+    """All samples in order."""
+    total = len(data)  # type: ignore[arg-type]
+    total = total if limit is None else min(total, limit)
+    for start in range(0, total, size):
+        yield picked(data, torch.arange(start, min(start + size, total)))
+
+
+def picked(data: Dataset, index: Tensor) -> Batch:
+    if isinstance(data, TensorDataset):
+        return Batch.of(data[index])
+    return Batch.of(default_collate([data[i] for i in index.tolist()]))
+
+
+def random_part(data: Dataset, size: int) -> list[Batch]:
+    """A random part of the data, in batches: data on disk is often sorted by class."""
+    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))  # type: ignore[arg-type]
+    return [picked(data, part) for part in order[:size].split(EVALUATION_BATCH)]

@@ -1,0 +1,131 @@
+"""The exam of a finished run: accuracy on domains it has never seen, their score, and what a few labels do."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from unseen.adaptation import draw_shots, fine_tune
+from unseen.batches import EVALUATION_BATCH, loaded, picked
+from unseen.contracts import Task
+from unseen.errors import UnseenError
+from unseen.metrics import accuracy
+from unseen.run import Run, checked_seed
+from unseen.store import MODEL, fill, read_tensors
+
+
+def evaluate(run: Run, task: Task, device: str = "auto", kept: bool = False) -> dict[str, Any]:
+    """Accuracy on the held-out source and on every unseen domain; also written to the run's records.
+
+    With `kept`, the weights the run kept on the way are examined too, into its records, for choosing among them.
+    """
+    net = run.load(task, device)
+    config = run.config
+    last = config["loop"]["steps"]
+    data = {d.name: loaded(d, "test") for d in (task.source, *task.targets)}
+    records = []
+    for step in [*(run.kept_steps() if kept else []), last]:  # the last one last: it stays in `net`
+        path = run.kept_path(step) if step != last else run.folder / MODEL
+        fill(net, read_tensors(path), path)
+        measured = {name: accuracy(net, d, net.ignore_label) for name, d in data.items()}
+        at = {"run": config["run"], "step": step, "split": "test", "metric": task.metric}
+        records += [{**at, "domain": name, "value": value} for name, (value, _) in measured.items()]
+    run.replace(records)
+    domains = {name: {task.metric: value, "n": n} for name, (value, n) in measured.items()}
+    source = domains.pop(task.source.name)
+    return {
+        "run": config["run"],
+        "task": task.name,
+        "method": config["method"],
+        "seed": config["seed"],
+        "source": {"name": task.source.name, **source},
+        "domains": domains,
+        "average": math.fsum(d[task.metric] for d in domains.values()) / len(domains),
+    }
+
+
+def score(
+    run: Run,
+    task: Task,
+    domain: str,
+    *,
+    batch: int | None = None,
+    false_alarm_rate: float = 0.01,
+    seed: int = 0,
+    device: str = "auto",
+) -> dict[str, Any]:
+    """How far a domain is from the source, and whether that is more than chance at that many samples."""
+    net = run.load(task, device)
+    checked_seed(seed)
+    data = loaded(task.domain(domain), "test")
+    index = torch.arange(len(data))  # type: ignore[arg-type]
+    if batch is not None:
+        if not 1 <= batch <= len(index):
+            raise UnseenError(f"--batch must lie between 1 and the {len(index)} samples of {domain}, not {batch}")
+        index = torch.randperm(len(index), generator=torch.Generator().manual_seed(seed))[:batch]
+    features = torch.cat([net.score_features(picked(data, part).x).cpu() for part in index.split(EVALUATION_BATCH)])
+    if net.reference is None:
+        raise UnseenError(f"{run.folder} holds no source statistics: train it again")
+    value = float(net.score(features.mean(0)))
+    threshold = net.threshold(len(index), false_alarm_rate)
+    if not math.isfinite(value):
+        raise UnseenError(f"the score of {domain} is {value}: look for NaN in its data or in the run's weights")
+    return {
+        "domain": domain,
+        "score": value,
+        "threshold": threshold,
+        "alarm": value > threshold,
+        "n": len(index),
+        "score_name": net.score_name,
+        "fallback": net.score_name != "sigma",
+        "false_alarm_rate": false_alarm_rate,
+        "calibrated_on": len(net.reference.held_out),
+    }
+
+
+def adapt(
+    run: Run,
+    task: Task,
+    domain: str,
+    shots: int,
+    *,
+    draws: int = 5,
+    steps: int = 100,
+    lr: float = 1e-4,
+    seed: int = 0,
+    device: str = "auto",
+) -> dict[str, Any]:
+    """Fine-tune on `shots` labels a class, several times with fresh shots; what it did for the domain and to the source."""
+    net = run.load(task, device)
+    if domain in ("source", task.source.name):
+        raise UnseenError(f"{domain} is the source: name an unseen domain, one of {', '.join(d.name for d in task.targets)}")
+    checked_seed(seed)
+    if shots < 1 or draws < 1 or steps < 1:
+        raise UnseenError("shots, draws and steps must be at least 1")
+    target = task.domain(domain)
+    pool, test, source = loaded(target, "train"), loaded(target, "test"), loaded(task.source, "test")
+    everything = picked(pool, torch.arange(len(pool)))  # type: ignore[arg-type]
+    after, source_after = [], []
+    for draw in range(draws):
+        generator = torch.Generator().manual_seed(seed * 1000 + draw)
+        chosen = draw_shots(everything.y, shots, task.classes, generator)
+        shots_x = tuple(t[chosen] for t in everything.x)
+        adapted = fine_tune(
+            net.model, shots_x, everything.y[chosen], steps=steps, lr=lr, seed=draw, ignore_label=net.ignore_label
+        )
+        after.append(accuracy(adapted, test, net.ignore_label)[0])
+        source_after.append(accuracy(adapted, source, net.ignore_label)[0])
+    spread = torch.tensor(after, dtype=torch.float64)
+    return {
+        "domain": domain,
+        "shots": shots,
+        "draws": draws,
+        "before": accuracy(net, test, net.ignore_label)[0],
+        "after_mean": float(spread.mean()),
+        "after_std": float(spread.std()) if draws > 1 else 0.0,
+        "after": after,
+        "source_before": accuracy(net, source, net.ignore_label)[0],
+        "source_after": math.fsum(source_after) / draws,
+    }
