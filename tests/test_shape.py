@@ -15,8 +15,8 @@ LEVELS = [
     {"methods", "adaptation", "tasks", "settings", "metrics"},
     {"store", "fit"},
     {"run"},
-    {"exam", "bench"},
-    {"demo"},
+    {"exam"},
+    {"demo", "bench"},
     {"cli"},
 ]
 

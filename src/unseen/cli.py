@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,6 +16,7 @@ import unseen
 from unseen import demo as demonstration
 from unseen import exam
 from unseen import run as runs
+from unseen.bench import read_grid, run_grid, write_tables
 from unseen.contracts import Task
 from unseen.errors import UnseenError
 from unseen.machine import keep_freed_memory
@@ -42,6 +44,7 @@ def train(
     out: Path,
     method: str = "uncertainty_guided",
     preset: str = "fast",
+    augment: str | None = None,
     set_: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,
     seed: int = 0,
     resume: Annotated[bool, Flag] = False,
@@ -60,6 +63,8 @@ def train(
         A name from `unseen methods`.
     preset
         Named settings of the task: fast, reference or paper.
+    augment
+        A batch transform before every step: cutout, autoaugment or randconv.
     set_
         One setting as key=value, e.g. --set steps=500 --set draws=3; `unseen methods` lists them.
     seed
@@ -71,7 +76,7 @@ def train(
     json_
         One JSON document on stdout.
     """
-    overrides = parse(set_ or [])
+    overrides = parse(set_ or []) | ({} if augment is None else {"augment": augment})
     run = runs.train(
         task_named(task), method, out, preset=preset, overrides=overrides, seed=seed, resume=resume, device=device, task_word=task
     )
@@ -239,6 +244,41 @@ def demo(
     result = demonstration.run(out, seed=seed, overrides=parse(set_ or []), device=device)
     if not emit(result, json_):
         demonstration.show_result(result)
+
+
+@app.command
+def bench(
+    grid: Path,
+    *,
+    workers: int = 2,
+    seeds: Annotated[list[int] | None, Parameter(negative="", consume_multiple=True)] = None,
+    tables_only: Annotated[bool, Flag] = False,
+    json_: Json = False,
+) -> None:
+    """Run a grid of methods, seeds and settings, and write its tables. Exits with 1 if a run failed.
+
+    Parameters
+    ----------
+    grid
+        A TOML file, such as those under bench/.
+    workers
+        Runs at a time, one thread each.
+    seeds
+        These seeds instead of the grid's.
+    tables_only
+        Train nothing: write the tables of what is finished.
+    json_
+        One JSON document on stdout.
+    """
+    wanted = read_grid(grid) if seeds is None else replace(read_grid(grid), seeds=tuple(seeds))
+    result = write_tables(wanted) if tables_only else run_grid(wanted, workers)
+    if not emit(result, json_) and result["runs"]:
+        print((wanted.results / "table.md").read_text())
+    for label, said in result.get("failed", {}).items():
+        say(f"{label} failed: {said}")
+    if result["runs"] < result["wanted"]:
+        say(f"{result['runs']} of {result['wanted']} runs are finished")
+        sys.exit(1)
 
 
 @app.command

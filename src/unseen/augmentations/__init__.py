@@ -9,11 +9,17 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from unseen.augmentations.autoaugment import autoaugment
 from unseen.augmentations.cutout import cutout
+from unseen.augmentations.randconv import randconv
 from unseen.contracts import Batch, images
 from unseen.errors import UnseenError
 
-AUGMENTATIONS: dict[str, Callable[[Tensor], Tensor]] = {"cutout": cutout}
+AUGMENTATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "cutout": cutout,
+    "autoaugment": autoaugment,
+    "randconv": randconv,
+}
 
 
 def augmentation_named(name: str) -> Callable[[Tensor], Tensor]:
@@ -31,4 +37,4 @@ def augmented(batch: Batch, augment: str | Callable[[Tensor], Tensor] | None) ->
     return Batch((transform(images(batch.x, f"augment={augment}")),), batch.y)
 
 
-__all__ = ["AUGMENTATIONS", "augmentation_named", "augmented", "cutout"]
+__all__ = ["AUGMENTATIONS", "augmentation_named", "augmented", "autoaugment", "cutout", "randconv"]

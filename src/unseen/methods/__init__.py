@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from unseen.contracts import Method
 from unseen.errors import UnseenError
+from unseen.methods.autoaugment import AutoAugment
+from unseen.methods.cutout import Cutout
 from unseen.methods.erm import ERM
+from unseen.methods.mixup import Mixup
 from unseen.methods.uncertainty_guided import UncertaintyGuided
 
-METHODS: dict[str, type[Method]] = {method.name: method for method in (ERM, UncertaintyGuided)}
+METHODS: dict[str, type[Method]] = {method.name: method for method in (ERM, Mixup, Cutout, AutoAugment, UncertaintyGuided)}
 
 
 def method_named(name: str) -> type[Method]:

@@ -1,0 +1,237 @@
+"""A grid of runs: methods x seeds x settings from a TOML file, in worker processes of one thread each.
+
+What is done is skipped, what was killed is resumed, and a run that crashes is reported while the others go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing
+import os
+import re
+import shutil
+import sys
+import time
+from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from unseen.contracts import whole
+from unseen.errors import UnseenError
+from unseen.exam import evaluate
+from unseen.machine import keep_freed_memory
+from unseen.methods import method_named
+from unseen.progress import GridProgress, RunState
+from unseen.report.benchmark import write_results
+from unseen.run import Run, checked_seed, train
+from unseen.settings import resolve
+from unseen.tasks import task_named
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # Python 3.10
+    import tomli as tomllib  # type: ignore[import-not-found, no-redef]
+
+POLL = 0.5  # seconds between looks at the workers
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table to come: a method under a setting's name."""
+
+    method: str
+    setting: str = "default"
+    set: dict[str, Any] = field(default_factory=dict)
+    paper: dict[str, float] = field(default_factory=dict)  # what the paper reports, by domain, in 0..1
+
+    @property
+    def label(self) -> str:
+        return self.method if self.setting == "default" else f"{self.method}, {self.setting}"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What a grid file says."""
+
+    path: Path
+    task: str
+    rows: tuple[Row, ...]
+    preset: str = "fast"
+    seeds: tuple[int, ...] = (0, 1, 2)
+    runs: Path = Path("runs")
+    results: Path = Path("results")
+    set: dict[str, Any] = field(default_factory=dict)  # for every run, below a row's own
+    averages: dict[str, list[str]] = field(default_factory=dict)  # further averages over some of the domains
+
+
+@dataclass
+class Job:
+    """One run of the grid, and how it stands."""
+
+    row: Row
+    seed: int
+    folder: Path
+    steps: int
+    state: str = "waiting"  # running, done, failed
+    said: str = ""
+    process: BaseProcess | None = None
+
+    @property
+    def label(self) -> str:
+        return f"{self.row.label} seed {self.seed}"
+
+
+def read_grid(path: Path) -> Grid:
+    """A grid from its file; whatever is unknown or of the wrong kind is named before anything runs."""
+    try:
+        said = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise UnseenError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise UnseenError(f"{path} is not TOML: {error}") from error
+    known = {"task", "preset", "seeds", "runs", "results", "set", "averages", "row"}
+    if unknown := set(said) - known:
+        raise UnseenError(f"{path}: unknown {', '.join(sorted(unknown))}; a grid has: {', '.join(sorted(known))}")
+    for name, kind in (("task", str), ("row", list)):
+        if not isinstance(said.get(name), kind) or not said[name]:
+            raise UnseenError(f'{path}: "{name}" is missing: a grid names a task, and its rows as [[row]] with a method each')
+    rows = tuple(_row(path, number, entry) for number, entry in enumerate(said.pop("row"), start=1))
+    names = [(row.method, row.setting) for row in rows]
+    if twice := {f"{m} {s}" for m, s in names if names.count((m, s)) > 1}:
+        raise UnseenError(f"{path}: two rows are called {', '.join(twice)}: give one a setting = ...")
+    for name in ("runs", "results"):
+        said[name] = Path(said.get(name, Path(name) / path.stem))
+    seeds = said.pop("seeds", [0, 1, 2])
+    if not isinstance(seeds, list) or not seeds or len(set(seeds)) < len(seeds):
+        raise UnseenError(f"{path}: seeds must be a list of different whole numbers, not {seeds!r}")
+    grid = Grid(path, rows=rows, seeds=tuple(checked_seed(whole("seed", seed, 0)) for seed in seeds), **said)
+    task = task_named(grid.task)
+    for row in rows:  # every row's settings are looked at before the first run starts
+        try:
+            resolve(task, method_named(row.method), grid.preset, {**grid.set, **row.set})
+        except UnseenError as error:
+            raise UnseenError(f"{path}, row {row.label}: {error}") from error
+    return grid
+
+
+def _row(path: Path, number: int, entry: Any) -> Row:
+    known = {"method", "setting", "set", "paper"}
+    if not isinstance(entry, dict) or set(entry) - known or not isinstance(entry.get("method"), str):
+        raise UnseenError(f"{path}, row {number}: a row has method, and may have setting, set and paper; it is {entry!r}")
+    return Row(**entry)
+
+
+def jobs_of(grid: Grid) -> list[Job]:
+    """Every run of the grid, seed by seed, so that a grid that is stopped early has whole seeds."""
+    task, jobs = task_named(grid.task), []
+    for seed in grid.seeds:
+        for row in grid.rows:
+            loop, _ = resolve(task, method_named(row.method), grid.preset, {**grid.set, **row.set})
+            name = re.sub(r"[^A-Za-z0-9_.+=-]+", "-", f"{row.method}-{row.setting}-seed{seed}")
+            jobs.append(Job(row, seed, grid.runs / name, loop["steps"]))
+    return jobs
+
+
+def run_grid(grid: Grid, workers: int = 2, quiet: bool = False) -> dict[str, Any]:
+    """Train and examine what is not yet there, then write the tables; says which runs failed."""
+    whole("workers", workers, 1)
+    jobs = jobs_of(grid)
+    grid.runs.mkdir(parents=True, exist_ok=True)
+    for job in jobs:
+        if _examined(job):
+            job.state = "done"
+    os.environ["OMP_NUM_THREADS"] = "1"  # read by the workers when they start
+    with GridProgress(str(grid.path), quiet) as shown:
+        try:
+            going = True
+            while going:
+                _look_after(grid, jobs, workers)
+                shown.at([RunState(job.label, job.state, _step(job), job.steps, job.said) for job in jobs])
+                if going := any(job.state in ("waiting", "running") for job in jobs):
+                    time.sleep(POLL)
+        finally:
+            for job in jobs:
+                if job.process is not None and job.process.is_alive():
+                    job.process.terminate()
+    return {**write_tables(grid), "failed": {job.label: job.said for job in jobs if job.state == "failed"}}
+
+
+def write_tables(grid: Grid) -> dict[str, Any]:
+    """Tables from the records of the runs that are finished."""
+    task = task_named(grid.task)
+    runs = []
+    for job in jobs_of(grid):
+        if _examined(job):
+            run = Run(job.folder)
+            runs.append({"method": job.row.method, "setting": job.row.setting, "label": job.row.label, "seed": job.seed,
+                         "paper": job.row.paper, "config": run.config, "records": run.records()})  # fmt: skip
+    unseen_domains = [d.name for d in task.targets]
+    facts = {"grid": str(grid.path), "command": f"unseen bench {grid.path}", "task": task.name, "variant": task.variant,
+             "metric": task.metric, "source": task.source.name, "domains": unseen_domains, "averages": grid.averages}  # fmt: skip
+    return {"results": str(grid.results), "runs": len(runs), "wanted": len(jobs_of(grid)),
+            "summary": write_results(grid.results, facts, runs)}  # fmt: skip
+
+
+def _look_after(grid: Grid, jobs: list[Job], workers: int) -> None:
+    for job in jobs:
+        if job.state == "running" and job.process is not None and not job.process.is_alive():
+            job.process.join()
+            job.state = "done" if job.process.exitcode == 0 and _examined(job) else "failed"
+            job.said = "" if job.state == "done" else _last_words(job)
+    free = workers - sum(job.state == "running" for job in jobs)
+    for job in [job for job in jobs if job.state == "waiting"][: max(free, 0)]:
+        start = multiprocessing.get_context("spawn").Process
+        settings = {**grid.set, **job.row.set}
+        words = (grid.task, job.row.method, grid.preset, settings, job.seed, str(job.folder), str(_log_of(job)))
+        job.process = start(target=_work, args=words, daemon=True)
+        job.process.start()
+        job.state = "running"
+
+
+def _work(task: str, method: str, preset: str, settings: dict[str, Any], seed: int, folder: str, log: str) -> None:
+    """One run, in a process of its own: whatever becomes of it, the grid goes on."""
+    import torch
+
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    with Path(log).open("w") as file, contextlib.redirect_stderr(file), contextlib.redirect_stdout(file):
+        try:
+            made = task_named(task)
+            run = train(made, method, folder, preset=preset, overrides=settings, seed=seed, resume=True, task_word=task)
+            evaluate(run, made, kept=True)
+            shutil.rmtree(run.folder / "kept", ignore_errors=True)  # examined: their figures are in the records now
+        except UnseenError as error:
+            print(f"error: {error}", file=sys.stderr)
+            raise SystemExit(2) from None
+
+
+def _log_of(job: Job) -> Path:
+    return job.folder.with_name(f"{job.folder.name}.log")
+
+
+def _last_words(job: Job) -> str:
+    code = job.process.exitcode if job.process is not None else None
+    with contextlib.suppress(OSError):
+        lines = [line for line in _log_of(job).read_text().splitlines() if line.strip()]
+        if lines:
+            return f"{lines[-1].strip()} (exit {code}, {_log_of(job)})"
+    return f"exit {code}"
+
+
+def _examined(job: Job) -> bool:
+    """Is the run finished, and does its record hold the unseen domains' figures?"""
+    run = Run(job.folder)
+    return run.done and any(r["split"] == "test" and r["step"] == job.steps for r in run.records())
+
+
+def _step(job: Job) -> int:
+    """How far a run is, from the last line of its records: they are written at every checkpoint."""
+    if job.state == "done":
+        return job.steps
+    path = job.folder / "records.jsonl"
+    with contextlib.suppress(OSError, ValueError, IndexError, KeyError), path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 1000))
+        return int(json.loads(file.read().splitlines()[-1])["step"])
+    return 0

@@ -1,0 +1,29 @@
+"""AutoAugment: plain training on images changed by a learned policy, L(theta; T(x), y)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+from unseen.augmentations import autoaugment
+from unseen.contracts import Batch, images, one_of
+from unseen.methods.erm import ERM
+
+Policy = Literal["cifar10", "imagenet", "svhn"]
+
+
+class AutoAugment(ERM):
+    """Plain training with a learned augmentation policy."""
+
+    name = "autoaugment"
+    summary = "plain training with a learned augmentation policy"
+    paper = "Cubuk et al., AutoAugment: Learning Augmentation Strategies from Data, CVPR 2019"
+
+    def __init__(self, model: nn.Module, *, policy: Policy = "cifar10", **common: Any) -> None:
+        super().__init__(model, **common)
+        self.policy: Policy = one_of("policy", policy, ("cifar10", "imagenet", "svhn"))
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        x = images(batch.x, self.name)
+        return super().losses(Batch((autoaugment(x, self.policy),), batch.y))

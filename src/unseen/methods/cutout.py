@@ -1,0 +1,26 @@
+"""Cutout: plain training on images with a square blanked, L(theta; x * mask, y)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from unseen.augmentations import cutout
+from unseen.contracts import Batch, images, positive
+from unseen.methods.erm import ERM
+
+
+class Cutout(ERM):
+    """Plain training with a square of every image blanked."""
+
+    name = "cutout"
+    summary = "plain training with a square of every image blanked"
+    paper = "DeVries and Taylor, Improved Regularization of Convolutional Neural Networks with Cutout, arXiv 2017"
+
+    def __init__(self, model: nn.Module, *, side: float = 0.5, **common: Any) -> None:
+        super().__init__(model, **common)
+        self.side = positive("side", side)
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        return super().losses(Batch((cutout(images(batch.x, self.name), self.side),), batch.y))

@@ -1,0 +1,163 @@
+"""Grids of runs: what is done is skipped, what crashed is reported, tables come from records alone."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from unseen import UnseenError
+from unseen.bench import jobs_of, read_grid, run_grid, write_tables
+from unseen.report.benchmark import interval, select, write_results
+
+TASK = Path(__file__).parents[1] / "examples"
+GRID = """
+task = "your_own_task:waves"
+seeds = [0, 1]
+runs = "{folder}/runs"
+results = "{folder}/results"
+[set]
+steps = 20
+keep = 2
+checkpoint_every = 5
+[[row]]
+method = "erm"
+paper = {{ hall = 0.5, street = 0.7 }}
+[[row]]
+method = "mixup"
+[[row]]
+method = "mixup"
+setting = "sharp"
+set = {{ alpha = 0.1 }}
+"""
+
+
+@pytest.fixture
+def grid_file(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(TASK)
+    monkeypatch.setenv("PYTHONPATH", str(TASK))  # for the workers
+    path = tmp_path / "grid.toml"
+    path.write_text(GRID.format(folder=tmp_path))
+    return path
+
+
+def test_a_grid_runs_every_row_and_seed_and_writes_its_tables(grid_file, tmp_path):
+    result = run_grid(read_grid(grid_file), workers=2, quiet=True)
+    assert result["failed"] == {} and result["runs"] == result["wanted"] == 6
+    rows = json.loads((tmp_path / "results/summary.json").read_text())
+    assert {tuple(row) for row in rows} == {
+        ("task", "variant", "method", "setting", "domain", "metric", "selection", "mean", "std", "seeds")
+    }
+    assert {(r["method"], r["setting"]) for r in rows} == {("erm", "default"), ("mixup", "default"), ("mixup", "sharp")}
+    assert {r["domain"] for r in rows} == {"hall", "street", "average"} and {r["selection"] for r in rows} == {
+        "last", "source-val", "oracle"}  # fmt: skip
+    by_name = {(r["method"], r["setting"], r["domain"], r["selection"]): r["mean"] for r in rows}
+    for method, setting in (("erm", "default"), ("mixup", "sharp")):
+        parts = [by_name[method, setting, d, "last"] for d in ("hall", "street")]
+        assert by_name[method, setting, "average", "last"] == pytest.approx(sum(parts) / 2)
+        assert by_name[method, setting, "average", "oracle"] >= by_name[method, setting, "average", "last"]
+    assert len(list(csv.DictReader((tmp_path / "results/table.csv").open()))) == len(rows)
+    page = (tmp_path / "results/table.md").read_text()
+    assert "| erm |" in page and "60.0" in page and "not a fair choice" in page and "mixup, sharp" in page
+
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "runs").rglob("model.safetensors")}
+    assert run_grid(read_grid(grid_file), workers=2, quiet=True)["runs"] == 6
+    assert before == {p: p.stat().st_mtime_ns for p in (tmp_path / "runs").rglob("model.safetensors")}
+
+
+def test_a_run_that_fails_is_reported_and_the_others_go_on(grid_file, tmp_path):
+    text = grid_file.read_text().replace("seeds = [0, 1]", "seeds = [0]")
+    grid_file.write_text(text + '[[row]]\nmethod = "cutout"\n')  # needs images, and is given vectors
+    words = [sys.executable, "-m", "unseen.cli", "bench", str(grid_file), "--json"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    result = json.loads(done.stdout)
+    assert done.returncode == 1 and result["runs"] == 3 and result["wanted"] == 4
+    assert "cutout needs images" in result["failed"]["cutout seed 0"]
+    assert "cutout seed 0 failed" in done.stderr
+
+
+def test_a_killed_grid_goes_on_where_it_was_and_ends_with_the_same_bits(grid_file, tmp_path):
+    text = grid_file.read_text().replace("seeds = [0, 1]", "seeds = [0]").replace("steps = 20", "steps = 400")
+    grid_file.write_text(text.split("[[row]]")[0] + '[[row]]\nmethod = "erm"\n')
+    words = [sys.executable, "-m", "unseen.cli", "bench", str(grid_file), "--workers", "1"]
+    process = subprocess.Popen(words, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
+    folder = jobs_of(read_grid(grid_file))[0].folder
+    for _ in range(600):
+        if (folder / "state.safetensors").exists():
+            break
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not (folder / "done").exists()
+    assert run_grid(read_grid(grid_file), workers=1, quiet=True)["failed"] == {}
+    resumed = (folder / "model.safetensors").read_bytes()
+    grid_file.write_text(grid_file.read_text().replace(f"{tmp_path}/runs", f"{tmp_path}/whole"))
+    run_grid(read_grid(grid_file), workers=1, quiet=True)
+    assert (jobs_of(read_grid(grid_file))[0].folder / "model.safetensors").read_bytes() == resumed
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (('task = "your_own_task:waves"', ""), '"task" is missing'),
+        (('method = "mixup"', 'method = "mixdown"'), 'row mixdown: no method "mixdown"'),
+        (("alpha = 0.1", "alfa = 0.1"), "row mixup, sharp: mixup has no setting alfa"),
+        (("alpha = 0.1", 'alpha = "much"'), "alpha must be a number"),
+        (('setting = "sharp"\n', ""), "two rows are called mixup default"),
+        (("[set]", "[sets]"), "unknown sets"),
+        (("seeds = [0, 1]", "seeds = [1, 1]"), "seeds must be a list of different whole numbers"),
+        (("seeds = [0, 1]", "seeds = [0, 1"), "is not TOML"),
+    ],
+)
+def test_a_wrong_grid_is_refused_before_anything_runs(grid_file, tmp_path, change, said):
+    text = grid_file.read_text()
+    assert change[0] in text
+    grid_file.write_text(text.replace(*change))
+    with pytest.raises(UnseenError, match=said):
+        read_grid(grid_file)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_tables_of_nothing_write_nothing(grid_file, tmp_path):
+    assert write_tables(read_grid(grid_file))["runs"] == 0
+    assert not (tmp_path / "results").exists()
+
+
+def test_selections_choose_by_what_they_say():
+    values = {100: {"a": 0.9, "b": 0.1}, 200: {"a": 0.5, "b": 0.7}, 300: {"a": 0.4, "b": 0.4}}
+    assert select(values, {100: 0.8, 200: 0.6, 300: 0.8}, ["a", "b"]) == {"last": 300, "source-val": 300, "oracle": 200}
+    assert select(values, {100: 0.9, 200: 0.6, 300: 0.8}, ["a", "b"])["source-val"] == 100
+    assert select({300: values[300]}, {300: 0.8}, ["a", "b"]) == {"last": 300}
+
+
+def test_the_interval_is_students():
+    assert interval([0.01, 0.02, 0.03]) == pytest.approx(4.302653 * 0.01 / 3**0.5, rel=1e-5)
+    assert interval([0.5]) is None
+
+
+def test_figures_are_means_and_stds_over_seeds_and_differences_are_paired(tmp_path):
+    facts = {"task": "t", "variant": "v", "metric": "accuracy", "source": "s", "domains": ["a", "b"], "command": "c",
+             "averages": {"only a": ["a"], "with c": ["a", "c"]}}  # fmt: skip
+
+    def made(method, seed, a, b):
+        at = {"step": 10, "split": "test", "metric": "accuracy"}
+        records = [{**at, "domain": d, "value": v} for d, v in (("s", 0.9), ("a", a), ("b", b))]
+        config = {"loop": {"steps": 10}, "commit": "abc"}
+        return {"method": method, "setting": "default", "label": method, "seed": seed, "paper": {"average": 0.5},
+                "config": config, "records": records}  # fmt: skip
+
+    runs = [made("erm", 0, 0.2, 0.4), made("erm", 1, 0.4, 0.6), made("x", 0, 0.3, 0.5), made("x", 1, 0.5, 0.7)]
+    rows = write_results(tmp_path, facts, runs)
+    by_name = {(r["method"], r["domain"]): (r["mean"], r["std"], r["seeds"]) for r in rows}
+    assert by_name["erm", "a"] == (pytest.approx(0.3), pytest.approx(0.02**0.5), [0, 1])
+    assert by_name["x", "average"][0] == pytest.approx(0.5) and by_name["x", "only a"][0] == pytest.approx(0.4)
+    assert ("x", "with c") not in by_name and ("x", "s") not in by_name
+    page = (tmp_path / "table.md").read_text()
+    assert "| x | +10.0 | ± 0.0 | above | +10.0, +10.0 |" in page
