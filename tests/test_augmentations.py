@@ -50,7 +50,7 @@ def test_autoaugment_draws_a_pair_for_every_image():
 
 def slow_deformed_convolution(x, weight, shake):
     """Every tap of every pixel by hand: bilinear, zero outside."""
-    n, channels, height, width = x.shape
+    n, _, height, width = x.shape
     out = torch.zeros(n, weight.shape[0], height, width, dtype=x.dtype)
 
     def at(row, column):
@@ -71,7 +71,8 @@ def slow_deformed_convolution(x, weight, shake):
 
 def test_the_deformed_convolution_is_what_it_says():
     g = torch.Generator().manual_seed(0)
-    x, weight = torch.rand(2, 3, 6, 5, generator=g, dtype=torch.float64), torch.randn(3, 3, 3, 3, generator=g, dtype=torch.float64)
+    x = torch.rand(2, 3, 6, 5, generator=g, dtype=torch.float64)
+    weight = torch.randn(3, 3, 3, 3, generator=g, dtype=torch.float64)
     still = sampling_grid(torch.zeros(9, 6, 5, 2, dtype=torch.float64))
     torch.testing.assert_close(deformed_convolution(x, weight, still), F.conv2d(x, weight, padding=1))
     shake = 0.4 * torch.randn(9, 6, 5, 2, generator=g, dtype=torch.float64)

@@ -24,17 +24,6 @@ def make(**settings):
     return unseen.UncertaintyGuided(TinyNet(), sites=["conv1"], embedding="fc1", draws=2, **settings)
 
 
-@pytest.mark.parametrize("method", list(unseen.METHODS.values()), ids=list(unseen.METHODS))
-def test_every_method_learns(method):
-    torch.manual_seed(0)
-    net = method(TinyNet(), sites=["conv1"], embedding="fc1", lr=0.01, **({"warmup": 20} if method.name != "erm" else {}))
-    unseen.fit(net, loader(), steps=80, progress=False)
-    x, y = loader().dataset.tensors
-    assert (net.predict(x).argmax(1) == y).float().mean() > 0.8
-    assert net.uncertainty(x).shape == (60,)
-    assert int(net.steps_done) == 80 and not net.training
-
-
 def test_uncertainty_grows_away_from_the_source():
     net = unseen.fit(make(lr=0.003), loader(), steps=40, held_out=loader(), progress=False)
     x = loader().dataset.tensors[0]
@@ -142,3 +131,15 @@ def test_progress_goes_to_stderr_only(capsys):
     unseen.fit(make(), loader(), steps=2)
     captured = capsys.readouterr()
     assert captured.out == "" and "step 2/2" in captured.err and "loss" in captured.err
+
+
+def test_what_can_be_read_only_once_is_refused_before_training():
+    data = [(torch.randn(4, 2, 8, 8), torch.tensor([0, 1, 2, 0]))]
+    net = unseen.ERM(TinyNet())
+    with pytest.raises(UnseenError, match="loader can be gone through only once"):
+        unseen.fit(net, (pair for pair in data), steps=1, progress=False)
+    with pytest.raises(UnseenError, match="held_out can be gone through only once"):
+        unseen.fit(net, data, steps=1, held_out=iter(data), progress=False)
+    with pytest.raises(UnseenError, match="held_out is empty"):
+        unseen.fit(net, data, steps=1, held_out=[], progress=False)
+    assert net.steps_done == 0

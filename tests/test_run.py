@@ -329,3 +329,25 @@ def test_bad_questions_are_named(tmp_path):
         exam.adapt(done, tiny_task(), "near", 3)
     with pytest.raises(UnseenError, match="class 0 has 16 labelled samples in this domain, 99 were asked for"):
         exam.adapt(done, tiny_task(), "far", 99)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("records.jsonl", b"\xff\xfe\x00\n", "records.jsonl cannot be read"),
+        ("records.jsonl", b'{"run": "a"}\n{"run": "a"}\n', "line 1 is not a record"),
+        ("config.json", b'{"format": 1, "method": "erm", "settings": {}}', "is not a run's: it lacks run, task, seed, loop"),
+    ],
+)
+def test_a_run_whose_files_were_spoilt_is_refused_by_name(tmp_path, name, content, said):
+    done = run.train(tiny_task(), "erm", tmp_path / "run", progress=False)
+    (tmp_path / "run" / name).write_bytes(content)
+    with pytest.raises(UnseenError, match=said):
+        exam.evaluate(done, tiny_task())
+
+
+def test_a_finished_run_without_its_model_is_not_called_finished(tmp_path):
+    run.train(tiny_task(), "erm", tmp_path / "run", progress=False)
+    (tmp_path / "run/model.safetensors").unlink()
+    with pytest.raises(UnseenError, match=r"has lost its model.safetensors"):
+        run.train(tiny_task(), "erm", tmp_path / "run", resume=True, progress=False)

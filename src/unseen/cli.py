@@ -354,7 +354,7 @@ def main() -> None:
     keep_freed_memory()
     try:
         app(exit_on_error=False, print_error=False, error_console=Console(stderr=True))
-    except (CycloptsError, UnseenError) as error:
+    except (CycloptsError, UnseenError, OSError) as error:  # an OSError names its file: no space, no permission, no such folder
         say(f"error: {error}")
         sys.exit(2)
     except KeyboardInterrupt:

@@ -36,6 +36,11 @@ def fit(
     `augment` transforms the inputs of every batch: "cutout", "autoaugment", "randconv", or a function of your own.
     """
     whole("steps", steps, 1)
+    for name, data in (("loader", loader), ("held_out", held_out)):
+        if iter(data if data is not None else ()) is data:
+            raise UnseenError(f"{name} can be gone through only once: give a DataLoader or a list of batches")
+    if isinstance(held_out, Sized) and len(held_out) == 0:
+        raise UnseenError("held_out is empty: give source data that is not trained on, or leave it out")
     net.to(pick_device(device)).train()
     batches = endless(loader)
     with TrainingProgress(net.name, steps, quiet=not progress) as shown:

@@ -88,3 +88,12 @@ def mix_targets(y: Tensor, lam: Tensor, won: Tensor, classes: int, rho: float) -
     hard = smooth(y, classes, torch.ones((), dtype=lam.dtype, device=y.device))
     soft = smooth(y, classes, torch.tensor(rho, dtype=lam.dtype, device=y.device))
     return lam * hard + (1 - lam) * (hard + won * (soft - hard))
+
+
+def mixed_loss(logits: Tensor, y: Tensor, lam: Tensor, won: Tensor, rho: float, ignore: int) -> Tensor:
+    """Cross-entropy of all draws' mixed rows with their mixed labels; lam and won are (K, B), y is (B, ...)."""
+    targets = torch.cat([y] * lam.shape[0])  # draw-major, as the rows are
+    counted = targets != ignore
+    soft = mix_targets(targets.where(counted, 0), lam.flatten(), won.flatten(), logits.shape[1], rho)
+    per_label = -(soft.to(logits) * logits.log_softmax(1)).sum(1)
+    return (per_label * counted).sum() / counted.sum()

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from unseen.errors import UnseenError
 from unseen.mixup import Mixing
 from unseen.noise import Draws, Gaussian, GaussianHead, Spread, add_noise, kl_divergence
-from unseen.sites import Edit, edited, evaluating, scratch_buffers
+from unseen.sites import Edit, captured, edited, evaluating, scratch_buffers
 
 Perturbation = Literal["full", "random_gaussian", "deterministic", "random_mu", "random_sigma"]
 DrawMixing = Callable[[Gaussian, Draws], tuple[Tensor, Tensor, Mixing]]  # -> lam (K, B), lottery (K, B), its parameters
@@ -48,6 +48,21 @@ class Perturbed:
     gaussians: dict[str, Gaussian] = field(default_factory=dict)
     kl: dict[str, Tensor] = field(default_factory=dict)  # per site, elementwise
     shift: Tensor | None = None  # h+ - h at the first site, (K*B, ...), if asked for
+
+    @torch.no_grad()
+    def watched(self, z: Tensor | None) -> dict[str, Tensor]:
+        """What the paper's figures are drawn from; z is the clean embedding."""
+        watched: dict[str, Tensor] = {}
+        for site, gaussian in self.gaussians.items():
+            watched[f"sigma/{site}"] = gaussian.sigma.mean()
+            watched[f"clamped/{site}"] = (gaussian.sigma >= 1).float().mean()
+        if z is not None and self.embedding is not None:
+            apart = self.embedding.unflatten(0, (-1, z.shape[0])) - z
+            watched["transport"] = apart.flatten(2).norm(dim=2).mean()
+        if self.mixing is not None and self.lam is not None:
+            watched |= {"a": self.mixing.a.mean(), "b": self.mixing.b.mean(), "tau": self.mixing.tau.mean()}
+            watched["lambda"] = self.lam.mean()
+        return watched
 
 
 @dataclass
@@ -120,6 +135,26 @@ class PerturbedPass:
             except Exception:  # whatever the user's forward raises when it meets a batch that grew
                 agree = False
         self.fold_at = "site" if agree else "input"
+
+
+def reached_in_order(
+    model: nn.Module, x: tuple[Tensor, ...], sites: tuple[str, ...], mix_at: str | None, embedding: str | None
+) -> dict[str, Tensor]:
+    """What two samples give at the named layers, after making sure that forward reaches these in an order that can work."""
+    later = (mix_at, embedding)
+    named = (*sites, *dict.fromkeys(name for name in later if name is not None and name not in sites))
+    probe = tuple(t[:2] if t.shape[:1] == x[0].shape[:1] else t for t in x)
+    with torch.no_grad(), evaluating(model), captured(model, named) as seen:
+        model(*probe)
+    reached = list(seen)
+    order = [name for name in reached if name in sites]
+    if tuple(order) != sites:
+        raise UnseenError(f"forward reaches the sites in another order: name them as {', '.join(order)}")
+    if mix_at is not None and reached.index(mix_at) < reached.index(sites[-1]):
+        raise UnseenError(f'mix_at "{mix_at}" is reached before the last site "{sites[-1]}"')
+    if embedding is not None and reached.index(embedding) < reached.index(sites[0]):
+        raise UnseenError(f'embedding "{embedding}" is reached before the first site "{sites[0]}"')
+    return seen
 
 
 class _Going:

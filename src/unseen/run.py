@@ -32,6 +32,7 @@ from unseen.progress import TrainingProgress
 from unseen.settings import resolve
 from unseen.store import (
     CONFIG,
+    MODEL,
     load_method,
     read_json,
     read_tensors,
@@ -43,6 +44,7 @@ from unseen.store import (
     write_tensors,
 )
 
+RECORD = ("run", "step", "domain", "split", "metric", "value")
 SNAPSHOTS = 8  # moments of a run that the paper's figures are drawn from
 SNAPSHOT_SAMPLES = 128
 
@@ -59,7 +61,12 @@ class Run:
 
     @property
     def config(self) -> dict[str, Any]:
-        return read_json(self.folder / CONFIG)
+        config = read_json(self.folder / CONFIG)
+        if missing := [k for k in ("run", "task", "method", "seed", "loop", "settings") if k not in config]:
+            raise UnseenError(f"{self.folder / CONFIG} is not a run's: it lacks {', '.join(missing)}")
+        if not isinstance(config["loop"], dict) or "steps" not in config["loop"]:
+            raise UnseenError(f'{self.folder / CONFIG}: "loop" must be an object with "steps"')
+        return config
 
     @property
     def state_path(self) -> Path:
@@ -74,14 +81,18 @@ class Run:
 
     def records(self) -> list[dict[str, Any]]:
         path = self.folder / "records.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
+        try:
+            lines = path.read_text().splitlines() if path.exists() else []
+        except (OSError, ValueError) as error:
+            raise UnseenError(f"{path} cannot be read: {error}") from error
         records = []
         for number, line in enumerate(lines, start=1):
             try:
-                records.append(json.loads(line))
-            except ValueError:
+                record = json.loads(line)
+                records.append({name: record[name] for name in RECORD})
+            except (ValueError, KeyError, TypeError):
                 if number < len(lines):  # a torn last line is what a kill leaves, and the checkpoint rewrites it
-                    raise UnseenError(f"{path}, line {number} is not JSON") from None
+                    raise UnseenError(f"{path}, line {number} is not a record: {', '.join(RECORD)} as JSON") from None
         return records
 
     def append(self, records: list[dict[str, Any]]) -> None:
@@ -144,6 +155,8 @@ def train(
     }  # fmt: skip
     if run.done and resume:
         _same_run(run, config)
+        if not (run.folder / MODEL).exists():
+            raise UnseenError(f"{run.folder} is finished but has lost its {MODEL}: train it again into another --out")
         run.state_path.unlink(missing_ok=True)  # a kill may have come between `done` and this
         return run
     source, held_out = (loaded(task.source, split) for split in ("train", "val"))

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from unseen.contracts import NO_STATISTICS, Batch, Method, check_targets, cross_entropy, number, one_of, positive, whole
 from unseen.errors import UnseenError
 from unseen.meta import inner_step
-from unseen.mixup import Mixing, Mixup, MixupHead, draw_mixing, even_mixing, mix_targets, pool
+from unseen.mixup import Mixing, Mixup, MixupHead, draw_mixing, even_mixing, mix_targets, mixed_loss, pool
 from unseen.noise import Draws, Gaussian, GaussianHead, Spread, fresh_seeds
-from unseen.perturb import Perturbation, Perturbed, PerturbedPass, fold, head_key
+from unseen.perturb import Perturbation, Perturbed, PerturbedPass, fold, head_key, reached_in_order
 from unseen.sites import captured, edited, evaluating, perturbable_layers, scratch_buffers, submodule
 from unseen.uncertainty import lack_of_confidence, relative_deviation
 
@@ -232,7 +232,7 @@ class UncertaintyGuided(Method):
             terms = self._outer_terms(out, batch.y)
             (share * terms["outer_loss"]).backward(inputs=leaves)
             seen_z = seen[self.embedding].detach() if self.embedding is not None else None
-            for name, value in {**terms, **self._watched(out, seen_z)}.items():
+            for name, value in {**terms, **out.watched(seen_z)}.items():
                 logs[name] = logs.get(name, torch.zeros((), device=value.device)) + share * value.detach()
 
         by_fast = {name: leaf.grad for name, leaf in inner.fast.items() if leaf.grad is not None}
@@ -257,21 +257,13 @@ class UncertaintyGuided(Method):
             terms["perturbed_loss"] = cross_entropy(out.logits, targets, self.ignore_label)
             total = total + self.perturbed_weight * terms["perturbed_loss"]
         if out.mixed_logits is not None:
-            terms["mixed_loss"] = self._mixed_loss(out, y)
+            assert out.lam is not None and out.lottery is not None
+            terms["mixed_loss"] = mixed_loss(out.mixed_logits, y, out.lam, out.lottery, self.rho, self.ignore_label)
             total = total + self.mixed_weight * terms["mixed_loss"]
         if out.kl:
             terms["kl"] = torch.stack([self._total(kl) for kl in out.kl.values()]).sum()
             total = total + self.kl_weight * terms["kl"]
         return {**terms, "outer_loss": total}
-
-    def _mixed_loss(self, out: Perturbed, y: Tensor) -> Tensor:
-        logits, lam, won = out.mixed_logits, out.lam, out.lottery
-        assert logits is not None and lam is not None and won is not None
-        targets = fold(y, lam.shape[0])
-        counted = targets != self.ignore_label
-        soft = mix_targets(targets.where(counted, 0), lam.flatten(), won.flatten(), logits.shape[1], self.rho)
-        per_label = -(soft.to(logits) * logits.log_softmax(1)).sum(1)
-        return (per_label * counted).sum() / counted.sum()
 
     def _draw_mixing(self) -> Any:
         if self.mixup == "none" or not self.mixed_weight:
@@ -291,26 +283,13 @@ class UncertaintyGuided(Method):
         """Over features the mean, so that one setting serves every layer size, or the paper's sum; over rows the mean."""
         return per_feature.mean() if self.scale == "mean" else per_feature.sum() / per_feature.shape[0]
 
-    @torch.no_grad()
-    def _watched(self, out: Perturbed, z: Tensor | None) -> dict[str, Tensor]:
-        """What the paper's figures are drawn from."""
-        watched: dict[str, Tensor] = {}
-        for site, gaussian in out.gaussians.items():
-            watched[f"sigma/{site}"] = gaussian.sigma.mean()
-            watched[f"clamped/{site}"] = (gaussian.sigma >= 1).float().mean()
-        if z is not None and out.embedding is not None:
-            apart = out.embedding.unflatten(0, (-1, z.shape[0])) - z
-            watched["transport"] = apart.flatten(2).norm(dim=2).mean()
-        if out.mixing is not None and out.lam is not None:
-            watched |= {"a": out.mixing.a.mean(), "b": out.mixing.b.mean(), "tau": out.mixing.tau.mean()}
-            watched["lambda"] = out.lam.mean()
-        return watched
-
     def perturbed_pass(self, batch: Batch) -> PerturbedPass:
         """How noise enters this model; the first call checks the sites and where draws may be folded."""
         if self._pass is None:
             theta = {name: p.detach() for name, p in self.model.named_parameters()}
-            self._check_order(batch, theta)
+            seen = reached_in_order(self.model, batch.x, self.sites, self.mix_at, self.embedding)
+            if torch.equal(self.spreads, torch.ones_like(self.spreads)):  # no training step has measured them yet
+                self._measure_spreads(seen)
             self._pass = PerturbedPass(
                 self.model,
                 self.sites,
@@ -344,23 +323,6 @@ class UncertaintyGuided(Method):
         if self.noise_scale is None:
             return {}
         return {site: self.noise_scale * float(s) for site, s in zip(self.sites, self.spreads, strict=True)}
-
-    def _check_order(self, batch: Batch, theta: dict[str, Tensor]) -> None:
-        later = (self.mix_at, self.embedding)
-        named = (*self.sites, *dict.fromkeys(n for n in later if n is not None and n not in self.sites))
-        probe = tuple(t[:2] if t.shape[:1] == batch.x[0].shape[:1] else t for t in batch.x)
-        with torch.no_grad(), evaluating(self.model), captured(self.model, named) as seen:
-            self.model(*probe)
-        if torch.equal(self.spreads, torch.ones_like(self.spreads)):  # no training step has measured them yet
-            self._measure_spreads(seen)
-        order = [name for name in seen if name in self.sites]
-        if tuple(order) != self.sites:
-            raise UnseenError(f"forward reaches the sites in another order: name them as {', '.join(order)}")
-        reached = list(seen)
-        if self.mix_at is not None and reached.index(self.mix_at) < reached.index(self.sites[-1]):
-            raise UnseenError(f'mix_at "{self.mix_at}" is reached before the last site "{self.sites[-1]}"')
-        if self.embedding is not None and reached.index(self.embedding) < reached.index(self.sites[0]):
-            raise UnseenError(f'embedding "{self.embedding}" is reached before the first site "{self.sites[0]}"')
 
     # ---------------------------------------------------------------------------------------------- uncertainty
 
