@@ -64,7 +64,7 @@ def test_it_learns_the_toy_and_is_the_same_after_saving(tmp_path, name):
     torch.manual_seed(0)
     data = coloured()
     net = net_of(name, SmallNet())
-    loader = [(data.tensors[0][i::6], data.tensors[1][i::6]) for i in range(6)]
+    loader = [tuple(t[i : i + 10] for t in data.tensors) for i in range(0, 60, 10)]
     unseen.fit(net, loader, steps=90, progress=False)
     x, y = coloured("test").tensors
     assert (net.predict(x).argmax(1) == y).float().mean() > 0.8

@@ -9,7 +9,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "unseen"
 LEVELS = [
     {"errors"},
     {"sites", "noise", "machine", "progress", "models", "data", "report"},
-    {"mixup", "meta", "uncertainty"},
+    {"mixup", "meta", "uncertainty", "embedding_head"},
     {"perturb", "contracts"},
     {"augmentations", "batches"},
     {"methods", "adaptation", "tasks", "settings", "metrics"},
@@ -17,6 +17,7 @@ LEVELS = [
     {"run"},
     {"exam"},
     {"demo", "bench"},
+    {"cli_data"},
     {"cli"},
 ]
 

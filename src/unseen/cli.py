@@ -17,6 +17,7 @@ from unseen import demo as demonstration
 from unseen import exam
 from unseen import run as runs
 from unseen.bench import read_grid, run_grid, write_tables
+from unseen.cli_data import data_app
 from unseen.contracts import Task
 from unseen.errors import UnseenError
 from unseen.machine import keep_freed_memory
@@ -31,6 +32,8 @@ app = App(
     version=unseen.__version__,
     help="Make a model learned from a single source hold up in domains it has never seen, and know when it will not.",
 )
+
+app.command(data_app)
 
 Device = Literal["auto", "cpu", "cuda"]
 Json = Annotated[bool, Parameter(name="--json", negative="")]

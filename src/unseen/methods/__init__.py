@@ -7,10 +7,19 @@ from unseen.errors import UnseenError
 from unseen.methods.autoaugment import AutoAugment
 from unseen.methods.cutout import Cutout
 from unseen.methods.erm import ERM
+from unseen.methods.jigen import JiGen
 from unseen.methods.mixup import Mixup
+from unseen.methods.par import PAR
+from unseen.methods.pgd import PGD
+from unseen.methods.self_super import SelfSuper
 from unseen.methods.uncertainty_guided import UncertaintyGuided
 
-METHODS: dict[str, type[Method]] = {method.name: method for method in (ERM, Mixup, Cutout, AutoAugment, UncertaintyGuided)}
+METHODS: dict[str, type[Method]] = {
+    method.name: method
+    for method in (ERM, Mixup, Cutout, AutoAugment, PGD, PAR, SelfSuper, JiGen, UncertaintyGuided)
+}
+    method.name: method for method in (ERM, Mixup, Cutout, AutoAugment, PGD, PAR, SelfSuper, JiGen, UncertaintyGuided)
+}
 
 
 def method_named(name: str) -> type[Method]:

@@ -8,9 +8,15 @@ from collections.abc import Callable
 
 from unseen.contracts import Task
 from unseen.errors import UnseenError
+from unseen.tasks.digits import digits
+from unseen.tasks.digits_shifts import digits_shifts
 from unseen.tasks.mini_digits import mini_digits
 
-TASKS: dict[str, Callable[[], Task]] = {"mini_digits": mini_digits}
+TASKS: dict[str, Callable[[], Task]] = {
+    "mini_digits": mini_digits,
+    "digits": digits,
+    "digits_shifts": digits_shifts,
+}
 
 
 def task_named(name: str) -> Task:

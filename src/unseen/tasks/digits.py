@@ -1,0 +1,57 @@
+"""digits: the paper's benchmark on real data. Trained on 10,000 MNIST images, tested on SVHN, MNIST-M, SYN and USPS."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from torch.utils.data import TensorDataset
+
+from unseen.contracts import Domain, Task
+from unseen.data.root import data_root
+from unseen.errors import UnseenError
+from unseen.models import DigitsNet
+
+UNSEEN = ("svhn", "mnist_m", "syn", "usps")  # in the paper's order
+TRAINED_ON = ("train", 0, 10_000)  # the first 10,000 of MNIST's training file
+SPLITS = {"train": TRAINED_ON, "val": ("train", 10_000, 12_000), "test": ("test", 0, None)}
+PRESETS: dict[str, dict[str, Any]] = {
+    "fast": {"steps": 1500, "batch": 32, "lr": 3e-4},
+    "reference": {"steps": 6000, "batch": 32, "lr": 1e-4, "uncertainty_guided": {"embedding": "relu4", "mix_at": "relu2"}},
+    "paper": {"steps": 10_000, "batch": 32, "lr": 1e-4},
+}
+
+
+def digits() -> Task:
+    return Task(
+        name="digits",
+        summary="MNIST -> SVHN, MNIST-M, SYN (where you have it), USPS; real data, `unseen data fetch digits`",
+        source=Domain("mnist", partial(load_mnist, SPLITS)),
+        targets=tuple(Domain(name, partial(_load, name)) for name in UNSEEN if name != "syn" or _has_syn()),
+        classes=10,
+        model=DigitsNet,
+        sites=("conv1", "conv2"),
+        embedding="fc2",
+        presets=PRESETS,
+    )
+
+
+def _has_syn() -> bool:
+    """SYN is hard to come by: without it the task has three unseen domains."""
+    return (data_root() / "digits" / "syn" / "synth_test_32x32.mat").exists()
+
+
+def load_mnist(splits: dict[str, tuple[str, int, int | None]], split: str) -> TensorDataset:
+    """A split of the source: a part of a published one."""
+    from unseen.data.digits import Pictures, images  # Pillow and scipy: only where they are needed
+
+    if split not in splits:
+        raise UnseenError(f'the source mnist has no split "{split}"; it has: {", ".join(splits)}')
+    published, first, end = splits[split]
+    return Pictures(*images("mnist", published, first, end))
+
+
+def _load(domain: str, split: str) -> TensorDataset:
+    from unseen.data.digits import Pictures, images
+
+    return Pictures(*images(domain, split))
