@@ -103,6 +103,7 @@ def read_grid(path: Path) -> Grid:
         raise UnseenError(f"{path}: two rows are called {', '.join(twice)}: give one a setting = ...")
     for name in ("runs", "results"):
         said[name] = Path(said.get(name, Path(name) / path.stem))
+    said["set"] = _settings(said.get("set", {}))
     seeds = said.pop("seeds", [0, 1, 2])
     if not isinstance(seeds, list) or not seeds or len(set(seeds)) < len(seeds):
         raise UnseenError(f"{path}: seeds must be a list of different whole numbers, not {seeds!r}")
@@ -120,7 +121,12 @@ def _row(path: Path, number: int, entry: Any) -> Row:
     known = {"method", "setting", "set", "paper"}
     if not isinstance(entry, dict) or set(entry) - known or not isinstance(entry.get("method"), str):
         raise UnseenError(f"{path}, row {number}: a row has method, and may have setting, set and paper; it is {entry!r}")
-    return Row(**entry)
+    return Row(**{**entry, "set": _settings(entry.get("set", {}))})
+
+
+def _settings(said: dict[str, Any]) -> dict[str, Any]:
+    """TOML has no word for nothing: "none" stands for it, as on the command line."""
+    return {name: None if value == "none" else value for name, value in said.items()}
 
 
 def jobs_of(grid: Grid) -> list[Job]:

@@ -15,9 +15,6 @@ from unseen.methods.self_super import SelfSuper
 from unseen.methods.uncertainty_guided import UncertaintyGuided
 
 METHODS: dict[str, type[Method]] = {
-    method.name: method
-    for method in (ERM, Mixup, Cutout, AutoAugment, PGD, PAR, SelfSuper, JiGen, UncertaintyGuided)
-}
     method.name: method for method in (ERM, Mixup, Cutout, AutoAugment, PGD, PAR, SelfSuper, JiGen, UncertaintyGuided)
 }
 
