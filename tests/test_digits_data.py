@@ -16,7 +16,7 @@ from scipy.io import savemat
 from sklearn.linear_model import RidgeClassifier
 
 from test_mini_digits_data import edge_features
-from unseen import cli_data
+from unseen.cli import data as cli_data
 from unseen.data import digits, digits_shifts, stock
 from unseen.data.root import VARIABLE, data_root
 from unseen.errors import UnseenError

@@ -17,7 +17,6 @@ LEVELS = [
     {"run"},
     {"exam"},
     {"demo", "bench"},
-    {"cli_data"},
     {"cli"},
 ]
 

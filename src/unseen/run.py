@@ -149,7 +149,7 @@ def train(
     config = {
         **_identity(task, net, preset, loop, seed),
         "task_word": task_word or task.name,
-        "command": " ".join(["unseen", *sys.argv[1:]]) if Path(sys.argv[0]).stem in ("unseen", "cli") else "unseen.run.train",
+        "command": _command(),
         "device": str(where), "threads": torch.get_num_threads(), "commit": _commit(),
         "versions": {"unseen": unseen.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }  # fmt: skip
@@ -284,6 +284,11 @@ def _same_run(run: Run, config: dict[str, Any]) -> None:
             name, old, new = next((k, old.get(k), new.get(k)) for k in {**old, **new} if old.get(k) != new.get(k))
         advice = "repeat the options it was started with, or use another --out"
         raise UnseenError(f"{run.folder} was started with {name} = {old!r}, now it is {new!r}: {advice}")
+
+
+def _command() -> str:
+    from_shell = Path(sys.argv[0]).stem in ("unseen", "__main__")
+    return " ".join(["unseen", *sys.argv[1:]]) if from_shell else "unseen.run.train"
 
 
 def _commit() -> str | None:

@@ -10,12 +10,13 @@ from rich.table import Table
 
 
 def show(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print a table to stdout, numbers to the right."""
+    """Print a table to stdout, numbers to the right and words to the left."""
     console = Console()
     console.print(title, style="bold", soft_wrap=True, highlight=False)
     table = Table(show_header=any(header))
     for index, name in enumerate(header):
-        table.add_column(name, justify="left" if index == 0 else "right")
+        numbers = all(str(row[index])[:1] in "0123456789-+.±" for row in rows)
+        table.add_column(name, justify="right" if numbers and index else "left")
     for row in rows:
         table.add_row(*map(str, row))
     console.print(table)

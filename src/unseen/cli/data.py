@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from typing import Annotated, Any
+from typing import Any
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
+from unseen.cli.options import Json, emit, say
 from unseen.data import stock
 from unseen.data.root import data_root
 from unseen.report.tables import show
 
 data_app = App(name="data", help="Real data: what there is, whether what is here can be read, fetching the rest.")
 
-Json = Annotated[bool, Parameter(name="--json", negative="")]
+
+def attach(app: App) -> None:
+    app.command(data_app)
 
 
 @data_app.command(name="list")
 def list_(*, json_: Json = False) -> None:
-    """The data sets there are, who publishes them, and under what licence.
-
-    Parameters
-    ----------
-    json_
-        One JSON document on stdout.
-    """
+    """The data sets there are, who publishes them, and under what licence."""
     rows = stock.data_sets()
     if emit({"root": str(data_root()), "data": rows}, json_):
         return
@@ -51,8 +47,6 @@ def check(name: str, *, json_: Json = False) -> None:
     ----------
     name
         A name from `unseen data list`.
-    json_
-        One JSON document on stdout.
     """
     rows = stock.check(name)
     finish(name, rows, all(row["state"] == "ok" or not (row["needed"] or row["state"] == "broken") for row in rows), json_)
@@ -68,8 +62,6 @@ def fetch(name: str, *, json_: Json = False) -> None:
     ----------
     name
         A name from `unseen data list`.
-    json_
-        One JSON document on stdout.
     """
     rows = stock.fetch(name)
     finish(name, rows, all(row["state"] != "failed" for row in rows), json_)
@@ -82,16 +74,10 @@ def finish(name: str, rows: list[dict[str, Any]], good: bool, json_: bool) -> No
         show(f"{name} under {data_root()}", ["data", "state", "images"], cells)
         told = [r for r in rows if r["problem"] and (r["needed"] or r["state"] in ("broken", "failed", "by hand"))]
         for problem in dict.fromkeys(f"{r['domain']}: {r['problem']}" for r in told):
-            print(f"unseen: {problem}", file=sys.stderr)
+            say(problem)
     if not good:
         sys.exit(1)
 
 
 def size(count: int | None) -> str:
     return "" if count is None else f"{count / 1e6:.1f} MB"
-
-
-def emit(result: dict[str, Any], as_json: bool) -> bool:
-    if as_json:
-        print(json.dumps(result, indent=2))
-    return as_json

@@ -1,0 +1,37 @@
+"""The command line: each command a few lines that call the library. Results on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from cyclopts import App, CycloptsError
+from rich.console import Console
+
+import unseen
+from unseen.cli import comparisons, data, listings, runs
+from unseen.cli.options import say
+from unseen.errors import UnseenError
+from unseen.machine import keep_freed_memory
+
+app = App(
+    name="unseen",
+    suppress_keyboard_interrupt=False,
+    version=unseen.__version__,
+    help="Make a model learned from a single source hold up in domains it has never seen, and know when it will not.",
+)
+for part in (runs, comparisons, data, listings):
+    part.attach(app)
+
+
+def main() -> None:
+    logging.basicConfig(level=logging.INFO, format="unseen: %(message)s", stream=sys.stderr)
+    keep_freed_memory()
+    try:
+        app(exit_on_error=False, print_error=False, error_console=Console(stderr=True))
+    except (CycloptsError, UnseenError, OSError) as error:  # an OSError names its file: no space, no permission, no such folder
+        say(f"error: {error}")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        say("stopped; a training run goes on from its last checkpoint with --resume")
+        sys.exit(130)

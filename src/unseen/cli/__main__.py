@@ -1,0 +1,3 @@
+from unseen.cli import main
+
+main()

@@ -1,0 +1,72 @@
+"""Commands on many runs: bench, demo."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from unseen import demo as demonstration
+from unseen.bench import read_grid, run_grid, write_tables
+from unseen.cli.options import Device, Flag, Json, Seed, Settings, emit, say
+from unseen.settings import parse
+
+
+def attach(app: App) -> None:
+    app.command(bench)
+    app.command(demo)
+
+
+def bench(
+    grid: Path,
+    *,
+    workers: int = 2,
+    seeds: Annotated[list[int] | None, Parameter(negative="", consume_multiple=True)] = None,
+    tables_only: Annotated[bool, Flag] = False,
+    json_: Json = False,
+) -> None:
+    """Run a grid of methods, seeds and settings, and write its tables. Exits with 1 if a run failed.
+
+    Parameters
+    ----------
+    grid
+        A TOML file, such as those under bench/.
+    workers
+        Runs at a time, one thread each.
+    seeds
+        These seeds instead of the grid's.
+    tables_only
+        Train nothing: write the tables of what is finished.
+    """
+    wanted = read_grid(grid) if seeds is None else replace(read_grid(grid), seeds=tuple(seeds))
+    result = write_tables(wanted) if tables_only else run_grid(wanted, workers)
+    if not emit(result, json_) and result["runs"]:
+        print((wanted.results / "table.md").read_text())
+    for label, said in result.get("failed", {}).items():
+        say(f"{label} failed: {said}")
+    if result["runs"] < result["wanted"]:
+        say(f"{result['runs']} of {result['wanted']} runs are finished")
+        sys.exit(1)
+
+
+def demo(
+    *,
+    out: Path = Path("demo"),
+    seed: Seed = 0,
+    set_: Settings = None,
+    device: Device = "auto",
+    json_: Json = False,
+) -> None:
+    """Train plainly and uncertainty-guided on the embedded digits, compare them on unseen domains, draw a figure.
+
+    Parameters
+    ----------
+    out
+        Where runs and figure go.
+    """
+    result = demonstration.run(out, seed=seed, overrides=parse(set_ or []), device=device)
+    if not emit(result, json_):
+        demonstration.show_result(result)

@@ -1,0 +1,167 @@
+"""Commands on one run: train, evaluate, score, adapt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App
+
+from unseen import exam
+from unseen.cli.options import Device, Flag, Json, RunFolder, Seed, Settings, TaskWord, emit, say
+from unseen.contracts import Task
+from unseen.errors import UnseenError
+from unseen.report.tables import percent, show
+from unseen.run import Run
+from unseen.run import train as train_run
+from unseen.settings import parse
+from unseen.tasks import task_named
+
+
+def attach(app: App) -> None:
+    for command in (train, evaluate, score, adapt):
+        app.command(command)
+
+
+def train(
+    task: str,
+    *,
+    out: Path,
+    method: str = "uncertainty_guided",
+    preset: str = "fast",
+    augment: str | None = None,
+    set_: Settings = None,
+    seed: Seed = 0,
+    resume: Annotated[bool, Flag] = False,
+    device: Device = "auto",
+    json_: Json = False,
+) -> None:
+    """Train a method on a task's source, into a run folder.
+
+    Parameters
+    ----------
+    task
+        A name from `unseen tasks`, or your own as package.module:function.
+    out
+        The run's folder; new, or one to go on with.
+    method
+        A name from `unseen methods`.
+    preset
+        Named settings of the task: fast, reference or paper.
+    augment
+        A batch transform before every step: cutout, autoaugment or randconv.
+    resume
+        Go on with the run in --out; start it if there is none, do nothing if it is finished.
+    """
+    overrides = parse(set_ or []) | ({} if augment is None else {"augment": augment})
+    run = train_run(
+        task_named(task), method, out, preset=preset, overrides=overrides, seed=seed, resume=resume, device=device, task_word=task
+    )
+    config = run.config
+    value = next((r["value"] for r in reversed(run.records()) if r["split"] == "val"), None)
+    if value is None:
+        raise UnseenError(f"{run.folder}/records.jsonl has lost its records: train the run again")
+    result = {
+        "run": str(run.folder),
+        **{k: config[k] for k in ("task", "method", "preset", "seed")},
+        "source_val": value,
+    }
+    if not emit(result, json_):
+        show(f"{config['task']} {config['method']}", ["", ""], [["run", run.folder], ["held-out source", percent(value)]])
+        own = f" --task {task}" if ":" in task else ""
+        print(f"next: unseen evaluate {run.folder}{own}")
+
+
+def evaluate(run: RunFolder, *, task: TaskWord = None, device: Device = "auto", json_: Json = False) -> None:
+    """Accuracy of a run on every unseen domain, and on the held-out source."""
+    at = Run(run)
+    result = exam.evaluate(at, task_of(at, task), device)
+    if emit(result, json_):
+        return
+    metric = next(k for k in result["source"] if k not in ("name", "n"))
+    rows = [[f"{result['source']['name']} (source)", percent(result["source"][metric]), result["source"]["n"]]]
+    rows += [[name, percent(d[metric]), d["n"]] for name, d in result["domains"].items()]
+    rows.append(["average, unseen", percent(result["average"]), ""])
+    show(f"{result['task']} {result['method']} seed {result['seed']}", ["domain", metric, "n"], rows)
+
+
+def score(
+    run: RunFolder,
+    *,
+    domain: str,
+    batch: int | None = None,
+    false_alarm_rate: float = 0.01,
+    seed: Seed = 0,
+    task: TaskWord = None,
+    device: Device = "auto",
+    json_: Json = False,
+) -> None:
+    """How far a domain is from the source, without labels, and whether to raise the alarm.
+
+    Parameters
+    ----------
+    domain
+        A domain of the task; "source" is the held-out source.
+    batch
+        Score that many random samples instead of all; the threshold is for that many.
+    false_alarm_rate
+        How often a batch of the source may raise the alarm.
+    """
+    at = Run(run)
+    result = exam.score(at, task_of(at, task), domain, batch=batch, false_alarm_rate=false_alarm_rate, seed=seed, device=device)
+    if result["fallback"]:
+        say(f"this run has no learned sigma; the score is a fallback: {result['score_name']}")
+    if not emit(result, json_):
+        rows = [[k, f"{v:.4f}" if isinstance(v, float) else v] for k, v in result.items()]
+        show("ALARM" if result["alarm"] else "no alarm", ["", ""], rows)
+
+
+def adapt(
+    run: RunFolder,
+    *,
+    domain: str,
+    shots: int,
+    draws: int = 5,
+    steps: int = 100,
+    lr: float = 1e-4,
+    seed: Seed = 0,
+    task: TaskWord = None,
+    device: Device = "auto",
+    json_: Json = False,
+) -> None:
+    """Fine-tune on a few labels of an unseen domain, several times with fresh ones.
+
+    Parameters
+    ----------
+    domain
+        An unseen domain of the task.
+    shots
+        Labelled samples per class.
+    draws
+        How often to draw them anew.
+    steps
+        Updates per draw.
+    lr
+        Learning rate of the updates.
+    """
+    at = Run(run)
+    result = exam.adapt(at, task_of(at, task), domain, shots, draws=draws, steps=steps, lr=lr, seed=seed, device=device)
+    if emit(result, json_):
+        return
+    after = f"{percent(result['after_mean'])} ± {percent(result['after_std'])}"
+    rows = [
+        [domain, percent(result["before"]), after],
+        ["source", percent(result["source_before"]), percent(result["source_after"])],
+    ]
+    show(f"{shots} labels a class, {draws} draws", ["accuracy", "before", "after"], rows)
+    lost = result["source_before"] - result["source_after"]
+    if lost > 0.005:
+        say(f"adapting made the source worse by {percent(lost)} points")
+
+
+def task_of(run: Run, named: str | None) -> Task:
+    """The run's task. One of the user's own is imported only if they name it on this command."""
+    name = str(run.config.get("task_word", run.config.get("task")))
+    if named is None and ":" in name:
+        raise UnseenError(f"{run.folder} was trained on {name}, a task of your own: name it, --task {name}")
+    return task_named(name if named is None else named)
