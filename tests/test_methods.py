@@ -17,8 +17,8 @@ from unseen.store import restore_training_state, training_state
 NEED_IMAGES = {"cutout", "autoaugment", "par", "self_super", "jigen"}
 QUICK = {  # so that every part of a method is reached within a few steps
     "uncertainty_guided": {"warmup": 2, "ascent_rounds": 1, "ascent_steps": 2, "draws": 2},
-    "gud": {"warmup": 2, "every": 3, "rounds": 2, "capacity": 8, "ascent_steps": 2},
-    "m_ada": {"warmup": 2, "every": 3, "rounds": 2, "capacity": 8, "ascent_steps": 2},
+    "gud": {"every": 2, "rounds": 2, "capacity": 8, "ascent_steps": 2},
+    "m_ada": {"every": 2, "rounds": 2, "capacity": 8, "ascent_steps": 2},
 }
 
 

@@ -1,0 +1,189 @@
+"""Learning to learn single domain generalization, M-ADA (Qiao, Zhao and Peng, CVPR 2020).
+
+    x+ = argmax over x of  L(theta; x, y) - gamma mean (z - z0)^2 + beta relax(x)       GUD's rounds, relaxed
+    min over theta of      L(theta; S) + mean_k L(theta*; S+_k),   theta* = theta - eta grad L(theta; S)
+
+relax(x) is how far x is, in input space, from what a Wasserstein auto-encoder V of the samples so far can tell.
+docs/methods/m_ada.md says what of this is the paper's, what its release's, what ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from unseen.contracts import Batch, cross_entropy, number, one_of, whole
+from unseen.meta import inner_step
+from unseen.methods.gud import GUD
+from unseen.sites import scratch_buffers
+
+HIDDEN, CODES, WAE_LR = 400, 20, 1e-3  # of M-ADA's release for digits
+PRIOR_WEIGHT = 10.0  # lambda of the WAE paper's release
+LARGEST = 32  # pixels a side that V looks at: of larger images it sees the means
+
+
+def mmd(codes: Tensor, prior: Tensor) -> Tensor:
+    """Squared maximum mean discrepancy of two sets (N, D) under the inverse multiquadratic kernel of the WAE paper."""
+    scale = 2 * codes.shape[1]  # 2 D sigma^2, the prior's expected squared distance between two codes
+
+    def closeness(a: Tensor, b: Tensor) -> Tensor:
+        return (scale / (scale + (a[:, None] - b).square().sum(2))).mean()
+
+    return closeness(codes, codes) + closeness(prior, prior) - 2 * closeness(codes, prior)
+
+
+def flat(x: Tensor) -> Tensor:
+    """Inputs of any shape as vectors (N, F), large images in small."""
+    if x.dim() == 4 and max(x.shape[2:]) > LARGEST:
+        x = F.adaptive_avg_pool2d(x, (min(x.shape[2], LARGEST), min(x.shape[3], LARGEST)))
+    return x.flatten(1)
+
+
+class AutoEncoder:
+    """V, a Wasserstein auto-encoder with its optimizer. Not a part of the method's module: only training needs it."""
+
+    def __init__(self, x: Tensor) -> None:
+        rows = flat(x)
+        features, self.span = rows.shape[1], rows.aminmax()  # V answers within: unbounded, it lets the climb run to infinity
+        self.encoder = nn.Sequential(nn.Linear(features, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CODES)).to(rows)
+        self.decoder = nn.Sequential(nn.Linear(CODES, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, features), nn.Sigmoid()).to(rows)
+        self.parts = nn.ModuleList([self.encoder, self.decoder])
+        self.optimizer = torch.optim.Adam(self.parts.parameters(), WAE_LR, fused=True)
+
+    def decoded(self, codes: Tensor) -> Tensor:
+        return torch.lerp(self.span.min, self.span.max, self.decoder(codes))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Reconstructions, (N, F)."""
+        return self.decoded(self.encoder(flat(x)))
+
+    def learn(self, x: Tensor) -> Tensor:
+        """One step on reconstruction and prior; the reconstruction error before it."""
+        codes = self.encoder(flat(x))
+        error = (self.decoded(codes) - flat(x)).square().sum(1).mean()
+        prior = torch.randn(codes.shape, dtype=codes.dtype).to(codes)  # drawn on the CPU, whose generator checkpoints keep
+        self.optimizer.zero_grad()
+        (error + PRIOR_WEIGHT * mmd(codes, prior)).backward()
+        self.optimizer.step()
+        return error.detach()
+
+    def state(self) -> dict[str, Tensor]:
+        entries = self.optimizer.state_dict()["state"].items()
+        adam = {f"adam/{index}/{key}": value for index, entry in entries for key, value in entry.items()}
+        return {"span": torch.stack(self.span), **{f"net/{name}": t for name, t in self.parts.state_dict().items()}, **adam}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Tensor], device: torch.device) -> AutoEncoder:
+        net = {name.removeprefix("net/"): t for name, t in state.items() if name.startswith("net/")}
+        made = cls(state["span"].to(device)[:, None].expand(2, net["0.0.weight"].shape[1]))
+        made.parts.load_state_dict(net)
+        entries: dict[int, dict[str, Tensor]] = {}
+        for name, t in state.items():
+            if name.startswith("adam/"):
+                _, index, key = name.split("/")
+                entries.setdefault(int(index), {})[key] = t
+        made.optimizer.load_state_dict({"state": entries, "param_groups": made.optimizer.state_dict()["param_groups"]})
+        return made
+
+
+class MADA(GUD):
+    """GUD's fictitious domains, driven further from the source by an auto-encoder, learned from by a meta step."""
+
+    name = "m_ada"
+    summary = "adversarial domains far from the source in input space, organised by meta-learning"
+    paper = "Qiao, Zhao and Peng, Learning to Learn Single Domain Generalization, CVPR 2020"
+    presets = {  # noqa: RUF012
+        "paper": {"relaxation": "error", "order": 2},
+        "reference": {"order": 2},
+        "fast": {"capacity": 500},  # the rounds cost more than the updates else
+    }
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        ascent_steps: int = 25,
+        beta: float = 0.65,  # the release takes 2,000 on the mean over 3,072 pixels
+        relaxation: Literal["error", "shift"] = "shift",
+        order: Literal[1, 2] = 1,
+        inner_lr: float | None = None,
+        wae_steps: int = 5,
+        **common: Any,
+    ) -> None:
+        super().__init__(model, ascent_steps=ascent_steps, **common)
+        self.beta = number("beta", beta, 0)
+        self.relaxation: Literal["error", "shift"] = one_of("relaxation", relaxation, ("error", "shift"))
+        self.order: Literal[1, 2] = one_of("order", order, (1, 2))
+        self.inner_lr = None if inner_lr is None else number("inner_lr", inner_lr, 0)
+        self.wae_steps = whole("wae_steps", wae_steps, 1)
+        self.autoencoder: AutoEncoder | None = None
+
+    def step(self, batch: Batch) -> dict[str, Tensor]:
+        batch = Batch(self._ready(batch.x), batch.y)
+        logs = self.augment(self.mixed(batch)) if self.in_round() else self.learn_inputs(batch)
+        domains = self.pool.drawn(len(batch.y)).to(self.device) if self.pool.domains else None
+        self.optimizer.zero_grad()
+        logs |= self.meta_gradients(batch, domains)
+        self.optimizer.step()
+        self.steps_done += 1
+        return logs
+
+    def learn_inputs(self, source: Batch) -> dict[str, Tensor]:
+        """Between rounds V learns the source, later the newest domain, from which the next one is to be far."""
+        self._check_input(source.x)
+        if self.pool.domains == self.rounds:
+            self.autoencoder = None
+            return {}
+        if self.autoencoder is None:
+            self.autoencoder = AutoEncoder(source.x[0])
+        for _ in range(self.wae_steps):
+            newest = self.pool.drawn(len(source.y), newest=True).to(self.device) if self.pool.domains else source
+            error = self.autoencoder.learn(newest.x[0])
+        return {"reconstruction_error": error}
+
+    def objective(self, start: Batch) -> Callable[[Tensor], Tensor]:
+        constrained, v = super().objective(start), self.autoencoder
+        assert v is not None
+        with torch.no_grad():
+            from_start = v(start.x[0])
+
+        def relaxed(x: Tensor) -> Tensor:
+            to = flat(x) if self.relaxation == "error" else from_start
+            return constrained(x) + self.beta * (v(x) - to).square().sum(1)
+
+        return relaxed
+
+    def meta_gradients(self, source: Batch, domains: Batch | None) -> dict[str, Tensor]:
+        """Leave in .grad what the meta step descends; before the first domain, the source's gradient."""
+        source_loss = self.source_loss(source)
+        if domains is None:
+            source_loss.backward()
+            return {"loss": source_loss.detach()}
+        params: dict[str, Tensor] = dict(self.trainable())
+        eta = self.lr if self.inner_lr is None else self.inner_lr
+        inner = inner_step(source_loss, params, eta, second_order=self.order == 2)
+        # BatchNorm's running averages are the source's: the pass over the domains teaches it nothing.
+        state = {**inner.fast, **scratch_buffers(self.model)}
+        logits = torch.func.functional_call(self.model, state, self._ready(domains.x))
+        meta_loss = cross_entropy(logits, domains.y, self.ignore_label)
+        meta_loss.backward(inputs=list(inner.fast.values()))
+        by_fast = {name: leaf.grad for name, leaf in inner.fast.items() if leaf.grad is not None}
+        outer = inner.gradient(by_fast)
+        for name, param in params.items():
+            parts = [g.detach() for g in (inner.grads[name], outer.get(name)) if g is not None]
+            param.grad = sum(parts[1:], parts[0]) if parts else None
+        source_loss, meta_loss = source_loss.detach(), meta_loss.detach()
+        return {"loss": source_loss + meta_loss, "source_loss": source_loss, "meta_loss": meta_loss}
+
+    def memory(self) -> dict[str, Tensor]:
+        wae = {} if self.autoencoder is None else self.autoencoder.state()
+        return {**super().memory(), **{f"wae/{name}": t for name, t in wae.items()}}
+
+    def remember(self, memory: dict[str, Tensor]) -> None:
+        super().remember(memory)
+        wae = {name.removeprefix("wae/"): t for name, t in memory.items() if name.startswith("wae/")}
+        self.autoencoder = AutoEncoder.from_state(wae, self.device) if wae else None
