@@ -43,13 +43,15 @@ class GaussianHead(nn.Module):
     def sigma(self, x: Tensor) -> Tensor:
         """The scale alone, at half the cost: what a deployed score needs."""
         net: Any = self.net
-        weight, bias = net.weight[self.width :], net.bias[self.width :]
-        return _scale(F.linear(x, weight, bias) if isinstance(net, nn.Linear) else net._conv_forward(x, weight, bias))
+        # Half of the weights give log sigma itself, to the bit, and the map is passed over once less.
+        weight, bias = 0.5 * net.weight[self.width :], 0.5 * net.bias[self.width :]
+        log_sigma = F.linear(x, weight, bias) if isinstance(net, nn.Linear) else net._conv_forward(x, weight, bias)
+        if torch.is_grad_enabled():
+            return log_sigma.clamp(max=0.0).exp()
+        return log_sigma.clamp_(max=0.0).exp_()  # a deployed score: no copies of what may be a large map
 
 
 def _scale(log_var: Tensor) -> Tensor:
-    if not torch.is_grad_enabled():  # a deployed score: no copies of what may be a large map
-        return log_var.clamp_(max=0.0).mul_(0.5).exp_()
     return (0.5 * log_var.clamp(max=0.0)).exp()
 
 
