@@ -29,7 +29,7 @@ from unseen.machine import pick_device
 from unseen.methods import method_named
 from unseen.metrics import accuracy
 from unseen.progress import TrainingProgress
-from unseen.settings import resolve
+from unseen.settings import DECAYS, resolve
 from unseen.store import (
     CONFIG,
     MODEL,
@@ -190,6 +190,7 @@ def _train_loop(
     with TrainingProgress(label, steps, first, quiet=not progress) as shown:
         for step in range(first + 1, steps + 1):
             batch = augmented(training_batch(source, batch_size, seed, step - 1).to(net.device), loop["augment"])
+            set_rates(net, loop["decay"], (step - 1) / steps)
             try:
                 logs = net.step(batch)
             except RuntimeError as error:
@@ -212,6 +213,16 @@ def _train_loop(
                 pending = []
                 write_tensors(run.state_path, training_state(net))
             shown.at(step, {"loss": loss})
+
+
+def set_rates(net: Method, decay: str, done: float) -> None:
+    """Every optimizer's learning rates for a step, from those it was made with; `done` is the share of steps before it."""
+    if decay == "none":
+        return
+    for optimizer in net.optimizers().values():
+        for group in optimizer.param_groups:
+            group.setdefault("initial_lr", group["lr"])
+            group["lr"] = group["initial_lr"] * DECAYS[decay](done)
 
 
 def _finish(

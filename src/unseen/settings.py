@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import json
+import math
 import types
 import typing
+from collections.abc import Callable
 from typing import Any, Literal
 
 from unseen.augmentations import augmentation_named
-from unseen.contracts import Method, Task, whole
+from unseen.contracts import Method, Task, one_of, whole
 from unseen.errors import UnseenError
 
 LOOP: dict[str, Any] = {
     "steps": 1000,
     "batch": 32,
     "augment": None,  # a batch transform by name, before every step
+    "decay": "none",  # of every learning rate, to 0 at the last step: none, linear or cosine
     "log_every": 10,
     "checkpoint_every": 100,
     "keep": 0,  # weights kept on the way, evenly spaced, for choosing among them afterwards
+}
+
+DECAYS: dict[str, Callable[[float], float]] = {  # of the share of steps already done to the share of the rate that is left
+    "linear": lambda done: 1 - done,
+    "cosine": lambda done: (1 + math.cos(math.pi * done)) / 2,
 }
 
 
@@ -42,6 +50,7 @@ def resolve(task: Task, method: type[Method], preset: str, overrides: dict[str, 
     for name in ("steps", "batch", "log_every", "checkpoint_every"):
         whole(name, loop[name], 1)
     whole("keep", loop["keep"], 0)
+    loop["decay"] = one_of("decay", loop["decay"] or "none", ("none", *DECAYS))
     if loop["augment"] is not None:
         augmentation_named(loop["augment"])
     hints = {name: p.annotation for name, p in known.items()}
