@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import sys
+import threading
 import time
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
@@ -202,6 +203,7 @@ def _work(task: str, method: str, preset: str, settings: dict[str, Any], seed: i
 
     torch.set_num_threads(1)
     keep_freed_memory()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     with Path(log).open("w") as file, contextlib.redirect_stderr(file), contextlib.redirect_stdout(file):
         try:
             made = task_named(task)
@@ -211,6 +213,14 @@ def _work(task: str, method: str, preset: str, settings: dict[str, Any], seed: i
         except UnseenError as error:
             print(f"error: {error}", file=sys.stderr)
             raise SystemExit(2) from None
+
+
+def _end_with_parent() -> None:
+    """A grid that is killed must not leave workers behind: started again, two would write into one folder."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _log_of(job: Job) -> Path:
