@@ -72,6 +72,16 @@ def test_a_grid_runs_every_row_and_seed_and_writes_its_tables(grid_file, tmp_pat
     assert before == {p: p.stat().st_mtime_ns for p in (tmp_path / "runs").rglob("model.safetensors")}
 
 
+def test_a_run_made_with_other_settings_is_never_tabled_under_the_new_ones(grid_file, tmp_path):
+    text = grid_file.read_text().replace("seeds = [0, 1]", "seeds = [0]")
+    grid_file.write_text(text)
+    run_grid(read_grid(grid_file), workers=2, quiet=True)
+    grid_file.write_text(text.replace("alpha = 0.1", "alpha = 0.2"))
+    for ask in (lambda grid: run_grid(grid, quiet=True), write_tables):
+        with pytest.raises(UnseenError, match=r"mixup-sharp-seed0 was made with alpha = 0.1, the grid says 0.2"):
+            ask(read_grid(grid_file))
+
+
 def test_a_run_that_fails_is_reported_and_the_others_go_on(grid_file, tmp_path):
     text = grid_file.read_text().replace("seeds = [0, 1]", "seeds = [0]")
     grid_file.write_text(text + '[[row]]\nmethod = "cutout"\n')  # needs images, and is given vectors

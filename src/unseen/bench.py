@@ -27,7 +27,7 @@ from unseen.methods import method_named
 from unseen.progress import GridProgress, RunState
 from unseen.report.benchmark import write_results
 from unseen.run import Run, checked_seed, train
-from unseen.settings import resolve
+from unseen.settings import LOOP, resolve
 from unseen.tasks import task_named
 
 try:
@@ -74,7 +74,8 @@ class Job:
     row: Row
     seed: int
     folder: Path
-    steps: int
+    loop: dict[str, Any]
+    settings: dict[str, Any]  # those that defaults, presets and the grid name
     state: str = "waiting"  # running, done, failed
     said: str = ""
     process: BaseProcess | None = None
@@ -82,6 +83,10 @@ class Job:
     @property
     def label(self) -> str:
         return f"{self.row.label} seed {self.seed}"
+
+    @property
+    def steps(self) -> int:
+        return int(self.loop["steps"])
 
 
 def read_grid(path: Path) -> Grid:
@@ -135,9 +140,9 @@ def jobs_of(grid: Grid) -> list[Job]:
     task, jobs = task_named(grid.task), []
     for seed in grid.seeds:
         for row in grid.rows:
-            loop, _ = resolve(task, method_named(row.method), grid.preset, {**grid.set, **row.set})
+            loop, settings = resolve(task, method_named(row.method), grid.preset, {**grid.set, **row.set})
             name = re.sub(r"[^A-Za-z0-9_.+=-]+", "-", f"{row.method}-{row.setting}-seed{seed}")
-            jobs.append(Job(row, seed, grid.runs / name, loop["steps"]))
+            jobs.append(Job(row, seed, grid.runs / name, loop, settings))
     return jobs
 
 
@@ -239,7 +244,15 @@ def _last_words(job: Job) -> str:
 def _examined(job: Job) -> bool:
     """Is the run finished, and does its record hold the unseen domains' figures?"""
     run = Run(job.folder)
-    return run.done and any(r["split"] == "test" and r["step"] == job.steps for r in run.records())
+    if not run.done:
+        return False
+    made = {**run.config["loop"], **run.config["settings"]}
+    for name, value in {**job.loop, **job.settings}.items():
+        value = list(value) if isinstance(value, tuple) else value
+        if made.get(name, LOOP.get(name)) != value:
+            advice = "remove the folder, or give the row another setting name"
+            raise UnseenError(f"{job.folder} was made with {name} = {made.get(name)!r}, the grid says {value!r}: {advice}")
+    return any(r["split"] == "test" and r["step"] == job.steps for r in run.records())
 
 
 def _step(job: Job) -> int:
