@@ -149,6 +149,7 @@ def test_a_task_of_ones_own_is_imported_only_if_named_on_the_command(tmp_path):
         "from unseen.tasks.mini_digits import mini_digits\n"
         "Path('imported').touch()\n"
         "def make():\n"
+        "    print('what a task prints must not spoil the JSON')\n"
         "    return replace(mini_digits(), name='mine')\n"
     )
     as_json(unseen("train", "mine:make", "--out", "run", *QUICK, "--json", cwd=tmp_path))

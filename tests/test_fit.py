@@ -143,3 +143,45 @@ def test_what_can_be_read_only_once_is_refused_before_training():
     with pytest.raises(UnseenError, match="held_out is empty"):
         unseen.fit(net, data, steps=1, held_out=[], progress=False)
     assert net.steps_done == 0
+
+
+def test_nan_in_one_sample_cannot_silence_the_alarm():
+    net = unseen.fit(make(lr=0.003), loader(), steps=3, progress=False)
+    x = loader().dataset.tensors[0].clone()
+    x[0, 0, 0, 0] = float("nan")
+    with pytest.raises(UnseenError, match="look for NaN"):
+        net.alarm(x)
+    with pytest.raises(UnseenError, match="x is empty"):
+        net.alarm(x[:0])
+
+
+def test_a_loader_without_a_length_serves():
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            x, y = loader().dataset.tensors
+            return iter(zip(x, y, strict=True))
+
+    net = unseen.fit(make(), DataLoader(Stream(), 16), steps=5, held_out=DataLoader(Stream(), 16), progress=False)
+    assert len(net.reference.held_out) == 60
+
+
+def test_a_function_of_ones_own_transforms_any_input():
+    seen = []
+    data = [(torch.randn(6, 5), torch.arange(6) % 3)]
+    model = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3))
+    unseen.fit(unseen.ERM(model), data, steps=1, augment=lambda x: seen.append(x.shape) or 2 * x, progress=False)
+    assert seen == [(6, 5)]
+
+
+@pytest.mark.parametrize("method", ["uncertainty_guided", "gud", "m_ada"])
+def test_a_method_that_would_never_start_says_so(method, caplog):
+    net = unseen.METHODS[method](TinyNet(), sites=["conv1"], embedding="fc1")
+    unseen.fit(net, loader(), steps=2, progress=False)
+    assert "plain training" in caplog.text
+
+
+def test_fine_tuning_refuses_labels_that_do_not_fit():
+    x, y = loader().dataset.tensors
+    for labels in (y[:29], y[:29].tolist(), y[:0]):
+        with pytest.raises(UnseenError, match="one label for each of the 30 samples"):
+            fine_tune(TinyNet(), x[:30], labels)

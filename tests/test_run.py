@@ -389,3 +389,18 @@ def test_a_decaying_run_resumes_to_the_same_bits(tmp_path, monkeypatch):
         run.train(tiny_task(), "erm", tmp_path / "run", overrides=overrides, progress=False)
     run.train(tiny_task(), "erm", tmp_path / "run", overrides=overrides, resume=True, progress=False)
     assert weights(tmp_path / "whole") == weights(tmp_path / "run")
+
+
+def test_a_typo_in_a_preset_is_named(tmp_path):
+    with pytest.raises(UnseenError, match=r'preset "fast" of tiny: erm has no setting step; there are: steps'):
+        run.train(tiny_task(presets={"fast": {"step": 3}}), "erm", tmp_path / "run", progress=False)
+
+
+def test_layers_that_are_called_by_numbers_can_be_set():
+    from unseen.methods import METHODS
+    from unseen.settings import parse, resolve
+
+    _, settings = resolve(tiny_task(), METHODS["uncertainty_guided"], "fast", parse(["sites=0,2", "embedding=4"]))
+    assert settings["sites"] == ["0", "2"] and settings["embedding"] == "4"
+    _, settings = resolve(tiny_task(), METHODS["uncertainty_guided"], "fast", parse(["sites=0"]))
+    assert settings["sites"] == "0"

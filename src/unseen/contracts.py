@@ -206,6 +206,10 @@ class Method(nn.Module):
         """The optimizers whose state a checkpoint must hold."""
         raise NotImplementedError
 
+    def remarks(self, steps: int) -> list[str]:
+        """What a user should be told before so many steps are trained, such as that the method would never start."""
+        return []
+
     def memory(self) -> dict[str, Tensor]:
         """What training remembers beside weights and optimizers, for a checkpoint; a finished model does without it."""
         return {}
@@ -266,7 +270,12 @@ class Method(nn.Module):
 
     def domain_score(self, x: Any) -> float:
         """One score for all of x, as samples of one domain."""
-        return float(self.score(self.score_features(x).mean(0)))
+        if len(inputs(x)[0]) == 0:
+            raise UnseenError("a domain's score needs at least one sample, x is empty")
+        value = float(self.score(self.score_features(x).mean(0)))
+        if not math.isfinite(value):
+            raise UnseenError(f"the score of these samples is {value}: look for NaN in them or in the model's weights")
+        return value
 
     def threshold(self, n: int, false_alarm_rate: float = 0.01) -> float:
         """The domain score that n fresh source samples exceed with at most that chance."""

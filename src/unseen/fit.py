@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -15,6 +16,8 @@ from unseen.errors import UnseenError
 from unseen.machine import pick_device
 from unseen.progress import TrainingProgress
 from unseen.uncertainty import SourceReference
+
+log = logging.getLogger("unseen")
 
 REMEMBERED = 2000  # samples of the source that a model's statistics are taken from
 
@@ -39,8 +42,10 @@ def fit(
     for name, data in (("loader", loader), ("held_out", held_out)):
         if iter(data if data is not None else ()) is data:
             raise UnseenError(f"{name} can be gone through only once: give a DataLoader or a list of batches")
-    if isinstance(held_out, Sized) and len(held_out) == 0:
+    if length_of(held_out) == 0:
         raise UnseenError("held_out is empty: give source data that is not trained on, or leave it out")
+    for remark in net.remarks(steps):
+        log.warning(remark)
     net.to(pick_device(device)).train()
     batches = endless(loader)
     with TrainingProgress(net.name, steps, quiet=not progress) as shown:
@@ -50,6 +55,14 @@ def fit(
     net.eval()
     calibrate(net, loader, held_out)
     return net
+
+
+def length_of(loader: Any) -> int | None:
+    """How many batches a loader has, if it can tell; one over an IterableDataset has a length that raises."""
+    try:
+        return len(loader)
+    except TypeError:
+        return None
 
 
 def endless(loader: Iterable[Any]) -> Iterator[Batch]:
@@ -82,7 +95,7 @@ def calibrate(net: Method, source: Iterable[Any], held_out: Iterable[Any] | None
 
 def _features(net: Method, loader: Iterable[Any]) -> Tensor:
     """Score features of up to REMEMBERED samples, spread evenly over the loader, which may well be sorted by class."""
-    batches = len(loader) if isinstance(loader, Sized) else None
+    batches = length_of(loader)
     generator = torch.Generator().manual_seed(0)
     rows: list[Tensor] = []
     for pair in loader:

@@ -10,14 +10,16 @@ import torch
 from unseen.errors import UnseenError
 
 
-def pick_device(name: str = "auto") -> torch.device:
+def pick_device(name: str | torch.device = "auto") -> torch.device:
     """The device of that name; "auto" takes CUDA where there is one."""
+    if isinstance(name, torch.device):
+        return name
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name not in ("cpu", "cuda"):
         raise UnseenError(f'device must be auto, cpu or cuda, not "{name}"')
     if name == "cuda" and not torch.cuda.is_available():
-        raise UnseenError("device cuda: torch sees no CUDA device here; use --device cpu or auto")
+        raise UnseenError("device cuda: torch sees no CUDA device here; use cpu or auto")
     return torch.device(name)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import platform
 import shutil
 import subprocess
@@ -43,6 +44,8 @@ from unseen.store import (
     write_json,
     write_tensors,
 )
+
+log = logging.getLogger("unseen")
 
 RECORD = ("run", "step", "domain", "split", "metric", "value")
 SNAPSHOTS = 8  # moments of a run that the paper's figures are drawn from
@@ -163,6 +166,8 @@ def train(
     if (size := len(source)) < loop["batch"]:  # type: ignore[arg-type]
         raise UnseenError(f"{task.source.name}/train has {size} samples, fewer than one batch of {loop['batch']}")
 
+    for remark in net.remarks(loop["steps"]):
+        log.warning(remark)
     had = set(run.folder.iterdir()) if run.folder.is_dir() else None
     first = _start(run, config, net, resume)
     try:

@@ -45,6 +45,9 @@ def resolve(task: Task, method: type[Method], preset: str, overrides: dict[str, 
     }
     if unknown := [name for name in overrides if name not in known and name not in LOOP]:
         raise UnseenError(f"{method.name} has no setting {', '.join(unknown)}; there are: {', '.join([*LOOP, *known])}")
+    if unknown := [name for name in chosen if name not in known and name not in LOOP]:
+        advice = f"there are: {', '.join([*LOOP, *known])}; what is for one method only goes under its name"
+        raise UnseenError(f'preset "{preset}" of {task.name}: {method.name} has no setting {", ".join(unknown)}; {advice}')
     chosen |= overrides
     loop = {name: chosen.get(name, default) for name, default in LOOP.items()}
     for name in ("steps", "batch", "log_every", "checkpoint_every"):
@@ -58,9 +61,17 @@ def resolve(task: Task, method: type[Method], preset: str, overrides: dict[str, 
     for name, value in settings.items():
         if value is None and fits("none", hints[name]) and not fits(None, hints[name]):
             settings[name] = value = "none"  # `--set mixup=none` reads as nothing, and means the choice of that name
+        if fits("a name", hints[name]) and not fits(0, hints[name]):
+            settings[name] = value = _as_names(value)  # layers of nn.Sequential are called 0, 1, ...
         if not fits(value, hints[name]):
             raise UnseenError(f"{name} must be {said(hints[name])}, not {value!r}")
     return loop, settings
+
+
+def _as_names(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_as_names(item) for item in value]
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def parse(words: list[str]) -> dict[str, Any]:

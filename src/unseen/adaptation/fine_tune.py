@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unseen.contracts import Method, check_targets, cross_entropy, inputs, positive
+from unseen.contracts import Method, check_targets, cross_entropy, inputs, positive, whole
 from unseen.errors import UnseenError
 from unseen.sites import laid_out_for
 
@@ -37,8 +37,13 @@ def fine_tune(
 ) -> nn.Module:
     """A copy of the model after that many Adam steps on the labelled samples; BatchNorm keeps its statistics."""
     positive("lr", lr)
+    whole("steps", steps, 1)
+    x = inputs(x)
+    if not isinstance(y, Tensor) or len(y) != len(x[0]) or not len(y):
+        found = f"{len(y)} labels" if isinstance(y, Tensor) else type(y).__name__
+        raise UnseenError(f"y must be a tensor of one label for each of the {len(x[0])} samples, not {found}")
     adapted = copy.deepcopy(model.model if isinstance(model, Method) else model).eval()
-    x = laid_out_for(adapted, inputs(x))
+    x = laid_out_for(adapted, x)
     y = y.to(x[0].device)
     generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.Adam([p for p in adapted.parameters() if p.requires_grad], lr, fused=True)

@@ -33,8 +33,9 @@ def augmented(batch: Batch, augment: str | Callable[[Tensor], Tensor] | None) ->
     """The batch with its images transformed; the labels stay."""
     if augment is None:
         return batch
-    transform = augmentation_named(augment) if isinstance(augment, str) else augment
-    return Batch((transform(images(batch.x, f"augment={augment}")),), batch.y)
+    if isinstance(augment, str):
+        return Batch((augmentation_named(augment)(images(batch.x, f"augment={augment}")),), batch.y)
+    return Batch(tuple(augment(t) for t in batch.x), batch.y)  # a user's own knows its inputs
 
 
 __all__ = ["AUGMENTATIONS", "augmentation_named", "augmented", "autoaugment", "cutout", "randconv"]

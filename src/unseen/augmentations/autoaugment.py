@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from unseen.errors import UnseenError
+
 if TYPE_CHECKING:
     from kornia.augmentation.auto import AutoAugment
 
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 # CIFAR-10's policy and not SVHN's: SVHN is an unseen domain of the digits benchmark, and a policy learned on it has seen it.
 def autoaugment(x: Tensor, policy: str = "cifar10") -> Tensor:
     """Draw a pair of operations for every image; kornia, which does the operations, draws one for the whole batch."""
+    if x.shape[1] != 3:
+        raise UnseenError(f"autoaugment's operations need three colour channels; these images have {x.shape[1]}")
     pairs = list(_pairs(policy).children())
     chosen = torch.randint(len(pairs), (x.shape[0],))
     out = torch.empty_like(x)

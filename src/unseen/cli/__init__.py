@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 
@@ -10,7 +11,7 @@ from rich.console import Console
 
 import unseen
 from unseen.cli import comparisons, data, listings, runs
-from unseen.cli.options import say
+from unseen.cli.options import say, stdout_for_results_only
 from unseen.errors import UnseenError
 from unseen.machine import keep_freed_memory
 
@@ -28,7 +29,8 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="unseen: %(message)s", stream=sys.stderr)
     keep_freed_memory()
     try:
-        app(exit_on_error=False, print_error=False, error_console=Console(stderr=True))
+        with stdout_for_results_only() if "--json" in sys.argv else contextlib.nullcontext():
+            app(exit_on_error=False, print_error=False, error_console=Console(stderr=True))
     except (CycloptsError, UnseenError, OSError) as error:  # an OSError names its file: no space, no permission, no such folder
         say(f"error: {error}")
         sys.exit(2)

@@ -37,7 +37,7 @@ def bench(
     workers
         Runs at a time, one thread each.
     seeds
-        These seeds instead of the grid's.
+        These seeds instead of the grid's; the tables then hold these alone.
     tables_only
         Train nothing: write the tables of what is finished.
     """

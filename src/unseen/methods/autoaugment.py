@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from unseen.augmentations import autoaugment
 from unseen.contracts import Batch, images, one_of
+from unseen.errors import UnseenError
 from unseen.methods.erm import ERM
 
 Policy = Literal["cifar10", "imagenet", "svhn"]
@@ -26,4 +27,8 @@ class AutoAugment(ERM):
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         x = images(batch.x, self.name)
+        if batch.y.dim() > 1:
+            raise UnseenError(
+                f"{self.name} turns and shears images, and would leave label maps {tuple(batch.y.shape)} as they are"
+            )
         return super().losses(Batch((autoaugment(x, self.policy),), batch.y))

@@ -103,6 +103,11 @@ class GUD(ERM):
         self.gamma = number("gamma", gamma, 0)
         self.pool = Pool(capacity)
 
+    def remarks(self, steps: int) -> list[str]:
+        if not self.rounds or steps > self.every:
+            return []
+        return [f"{steps} steps end before the first round (every={self.every}): this is plain training"]
+
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         drawn = self.mixed(batch)
         logs = self.augment(drawn) if self.in_round() else {}

@@ -171,6 +171,11 @@ class UncertaintyGuided(Method):
         self.steps_done += 1
         return logs
 
+    def remarks(self, steps: int) -> list[str]:
+        if steps > self.warmup:
+            return []
+        return [f"{steps} steps are all warm-up (warmup={self.warmup}): this is plain training, and its score means nothing"]
+
     def optimizers(self) -> dict[str, torch.optim.Optimizer]:
         return {"adam": self.optimizer}
 
