@@ -112,3 +112,16 @@ def test_errors_name_what_there_is_and_what_is_needed():
         augmentation_named("blur")
     with pytest.raises(UnseenError, match=r"augment=cutout needs images.*\(4, 5000\)"):
         augmented(Batch((torch.rand(4, 5000),), torch.zeros(4, dtype=torch.long)), "cutout")
+
+
+@pytest.mark.parametrize("name", ["autoaugment", "randconv"])
+def test_images_that_were_normalised_already_are_refused(name):
+    with pytest.raises(UnseenError, match=f"{name} needs images in 0..1, these run from"):
+        AUGMENTATIONS[name]((photos() - 0.5) / 0.25)
+
+
+def test_label_maps_are_not_left_behind():
+    batch = Batch((photos(4),), torch.zeros(4, 32, 32, dtype=torch.long))
+    with pytest.raises(UnseenError, match="not label maps"):
+        augmented(batch, "autoaugment")
+    assert augmented(batch, "randconv").y is batch.y

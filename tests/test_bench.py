@@ -78,8 +78,11 @@ def test_a_run_made_with_other_settings_is_never_tabled_under_the_new_ones(grid_
     run_grid(read_grid(grid_file), workers=2, quiet=True)
     grid_file.write_text(text.replace("alpha = 0.1", "alpha = 0.2"))
     for ask in (lambda grid: run_grid(grid, quiet=True), write_tables):
-        with pytest.raises(UnseenError, match=r"mixup-sharp-seed0 was made with alpha = 0.1, the grid says 0.2"):
+        with pytest.raises(UnseenError, match=r"mixup-sharp-seed0 was started with alpha = 0.1, now it is 0.2"):
             ask(read_grid(grid_file))
+    grid_file.write_text(text.replace("set = { alpha = 0.1 }", ""))  # back to the method's own default
+    with pytest.raises(UnseenError, match=r"was started with alpha = 0.1, now it is 1.0"):
+        write_tables(read_grid(grid_file))
 
 
 def test_a_run_that_fails_is_reported_and_the_others_go_on(grid_file, tmp_path):
@@ -126,6 +129,14 @@ def test_a_killed_grid_goes_on_where_it_was_and_ends_with_the_same_bits(grid_fil
         (("alpha = 0.1", 'alpha = "much"'), "alpha must be a number"),
         (('setting = "sharp"\n', ""), "two rows are called mixup default"),
         (("[set]", "[sets]"), "unknown sets"),
+        (
+            ('setting = "sharp"', 'setting = "def/ault"\n[[row]]\nmethod = "mixup"\nsetting = "def ault"'),
+            "would share the folder",
+        ),
+        (("alpha = 0.1", "alpha = -1.0"), "row mixup, sharp: alpha must be a number above 0"),
+        (("set = { alpha = 0.1 }", "set = 5"), "row 3: set must be a table"),
+        (("street = 0.7", "street = 70"), "must lie in 0..1"),
+        (("street = 0.7 }", "street = 0.7 }\n[averages]\nx = 5"), "unknown|an average has a name"),
         (("seeds = [0, 1]", "seeds = [1, 1]"), "seeds must be a list of different whole numbers"),
         (("seeds = [0, 1]", "seeds = [0, 1"), "is not TOML"),
     ],

@@ -299,3 +299,17 @@ def test_inputs_that_cannot_climb_are_refused_at_once():
     model = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(8, 3))
     with pytest.raises(UnseenError, match="m_ada moves its input, so it needs one input of floats"):
         make(model, embedding="1").step(Batch((torch.zeros(4, 2).long(),), torch.zeros(4).long()))
+
+
+def test_a_method_that_was_saved_before_its_first_round_trains_on(tmp_path):
+    from unseen.store import load_method
+
+    batch = tiny_batch(8)
+    net = MADA(TinyNet(), embedding="fc1", every=2, rounds=1, capacity=8, ascent_steps=1)
+    for _ in range(2):
+        net.step(batch)
+    net.save(tmp_path / "saved")
+    again = load_method(tmp_path / "saved", TinyNet()).train()
+    for _ in range(3):
+        assert torch.isfinite(again.step(batch)["loss"])
+    assert again.pool.domains == 1

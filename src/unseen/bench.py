@@ -14,7 +14,9 @@ import shutil
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -26,8 +28,8 @@ from unseen.machine import keep_freed_memory
 from unseen.methods import method_named
 from unseen.progress import GridProgress, RunState
 from unseen.report.benchmark import write_results
-from unseen.run import Run, checked_seed, train
-from unseen.settings import LOOP, resolve
+from unseen.run import Run, checked_seed, identity, same_run, train
+from unseen.settings import resolve
 from unseen.tasks import task_named
 
 try:
@@ -65,6 +67,7 @@ class Grid:
     results: Path = Path("results")
     set: dict[str, Any] = field(default_factory=dict)  # for every run, below a row's own
     averages: dict[str, list[str]] = field(default_factory=dict)  # further averages over some of the domains
+    command: str = ""
 
 
 @dataclass
@@ -74,8 +77,8 @@ class Job:
     row: Row
     seed: int
     folder: Path
-    loop: dict[str, Any]
-    settings: dict[str, Any]  # those that defaults, presets and the grid name
+    identity: dict[str, Any]  # what its config.json must say
+    domains: tuple[str, ...]
     state: str = "waiting"  # running, done, failed
     said: str = ""
     process: BaseProcess | None = None
@@ -86,7 +89,7 @@ class Job:
 
     @property
     def steps(self) -> int:
-        return int(self.loop["steps"])
+        return int(self.identity["loop"]["steps"])
 
 
 def read_grid(path: Path) -> Grid:
@@ -107,43 +110,79 @@ def read_grid(path: Path) -> Grid:
     names = [(row.method, row.setting) for row in rows]
     if twice := {f"{m} {s}" for m, s in names if names.count((m, s)) > 1}:
         raise UnseenError(f"{path}: two rows are called {', '.join(twice)}: give one a setting = ...")
+    for name in ("preset", "runs", "results"):
+        if not isinstance(said.get(name, ""), str):
+            raise UnseenError(f"{path}: {name} must be a name, not {said[name]!r}")
     for name in ("runs", "results"):
         said[name] = Path(said.get(name, Path(name) / path.stem))
-    said["set"] = _settings(said.get("set", {}))
+    said["set"] = _settings(said.get("set", {}), f"{path}: set")
+    for name, domains in _table(said.get("averages", {}), f"{path}: averages").items():
+        if not isinstance(domains, list) or not domains or not all(isinstance(d, str) for d in domains) or name == "average":
+            raise UnseenError(f"{path}: an average has a name of its own and a list of domains, not {name} = {domains!r}")
     seeds = said.pop("seeds", [0, 1, 2])
-    if not isinstance(seeds, list) or not seeds or len(set(seeds)) < len(seeds):
-        raise UnseenError(f"{path}: seeds must be a list of different whole numbers, not {seeds!r}")
-    grid = Grid(path, rows=rows, seeds=tuple(checked_seed(whole("seed", seed, 0)) for seed in seeds), **said)
-    task = task_named(grid.task)
-    for row in rows:  # every row's settings are looked at before the first run starts
-        try:
-            resolve(task, method_named(row.method), grid.preset, {**grid.set, **row.set})
-        except UnseenError as error:
-            raise UnseenError(f"{path}, row {row.label}: {error}") from error
-    return grid
+    grid = with_seeds(Grid(path, rows=rows, **said), seeds)
+    jobs_of(grid)  # every row's settings are looked at before the first run starts
+    return replace(grid, command=f"unseen bench {path}")
+
+
+def with_seeds(grid: Grid, seeds: Sequence[int]) -> Grid:
+    """The grid with these seeds."""
+    if (
+        not isinstance(seeds, list | tuple)
+        or not seeds
+        or not all(isinstance(s, int) for s in seeds)
+        or len(set(seeds)) < len(seeds)
+    ):
+        raise UnseenError(f"{grid.path}: seeds must be a list of different whole numbers, not {seeds!r}")
+    told = f"unseen bench {grid.path} --seeds {' '.join(map(str, seeds))}"
+    return replace(grid, seeds=tuple(checked_seed(whole("seed", seed, 0)) for seed in seeds), command=told)
 
 
 def _row(path: Path, number: int, entry: Any) -> Row:
     known = {"method", "setting", "set", "paper"}
     if not isinstance(entry, dict) or set(entry) - known or not isinstance(entry.get("method"), str):
         raise UnseenError(f"{path}, row {number}: a row has method, and may have setting, set and paper; it is {entry!r}")
-    return Row(**{**entry, "set": _settings(entry.get("set", {}))})
+    if not isinstance(entry.get("setting", ""), str):
+        raise UnseenError(f"{path}, row {number}: setting must be a name, not {entry['setting']!r}")
+    for domain, value in _table(entry.get("paper", {}), f"{path}, row {number}: paper").items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise UnseenError(f"{path}, row {number}: the paper's figure of {domain} must lie in 0..1, not {value!r}")
+    return Row(**{**entry, "set": _settings(entry.get("set", {}), f"{path}, row {number}: set")})
 
 
-def _settings(said: dict[str, Any]) -> dict[str, Any]:
+def _table(said: Any, where: str) -> dict[str, Any]:
+    if not isinstance(said, dict):
+        raise UnseenError(f"{where} must be a table, such as {{ steps = 500 }}, not {said!r}")
+    return said
+
+
+def _settings(said: Any, where: str) -> dict[str, Any]:
     """TOML has no word for nothing: "none" stands for it, as on the command line."""
-    return {name: None if value == "none" else value for name, value in said.items()}
+    return {name: None if value == "none" else value for name, value in _table(said, where).items()}
 
 
 def jobs_of(grid: Grid) -> list[Job]:
     """Every run of the grid, seed by seed, so that a grid that is stopped early has whole seeds."""
-    task, jobs = task_named(grid.task), []
-    for seed in grid.seeds:
-        for row in grid.rows:
+    task = task_named(grid.task)
+    folders: dict[str, Row] = {}
+    for row in grid.rows:
+        name = re.sub(r"[^A-Za-z0-9_.+=-]+", "-", f"{row.method}-{row.setting}")
+        if name in folders:
+            raise UnseenError(f"{grid.path}: {row.label} and {folders[name].label} would share the folder {name}: rename one")
+        folders[name] = row
+    made = []
+    for name, row in folders.items():
+        try:
             loop, settings = resolve(task, method_named(row.method), grid.preset, {**grid.set, **row.set})
-            name = re.sub(r"[^A-Za-z0-9_.+=-]+", "-", f"{row.method}-{row.setting}-seed{seed}")
-            jobs.append(Job(row, seed, grid.runs / name, loop, settings))
-    return jobs
+            made.append((name, row, method_named(row.method)(task.model(), **settings), loop))
+        except UnseenError as error:
+            raise UnseenError(f"{grid.path}, row {row.label}: {error}") from error
+    domains = tuple(d.name for d in task.targets)
+    return [
+        Job(row, seed, grid.runs / f"{name}-seed{seed}", identity(task, net, grid.preset, loop, seed), domains)
+        for seed in grid.seeds
+        for name, row, net, loop in made
+    ]
 
 
 def run_grid(grid: Grid, workers: int = 2, quiet: bool = False) -> dict[str, Any]:
@@ -155,6 +194,7 @@ def run_grid(grid: Grid, workers: int = 2, quiet: bool = False) -> dict[str, Any
         if _examined(job):
             job.state = "done"
     os.environ["OMP_NUM_THREADS"] = "1"  # read by the workers when they start
+    os.environ["PYTHONSAFEPATH"] = "1"  # a worker must not import what happens to lie in the folder it is called from
     with GridProgress(str(grid.path), quiet) as shown:
         try:
             going = True
@@ -167,22 +207,23 @@ def run_grid(grid: Grid, workers: int = 2, quiet: bool = False) -> dict[str, Any
             for job in jobs:
                 if job.process is not None and job.process.is_alive():
                     job.process.terminate()
-    return {**write_tables(grid), "failed": {job.label: job.said for job in jobs if job.state == "failed"}}
+    return {**write_tables(grid, jobs), "failed": {job.label: job.said for job in jobs if job.state == "failed"}}
 
 
-def write_tables(grid: Grid) -> dict[str, Any]:
+def write_tables(grid: Grid, jobs: Sequence[Job] | None = None) -> dict[str, Any]:
     """Tables from the records of the runs that are finished."""
     task = task_named(grid.task)
+    jobs = jobs_of(grid) if jobs is None else jobs
     runs = []
-    for job in jobs_of(grid):
+    for job in jobs:
         if _examined(job):
             run = Run(job.folder)
             runs.append({"method": job.row.method, "setting": job.row.setting, "label": job.row.label, "seed": job.seed,
                          "paper": job.row.paper, "config": run.config, "records": run.records()})  # fmt: skip
     unseen_domains = [d.name for d in task.targets]
-    facts = {"grid": str(grid.path), "command": f"unseen bench {grid.path}", "task": task.name, "variant": task.variant,
+    facts = {"grid": str(grid.path), "command": grid.command, "task": task.name, "variant": task.variant,
              "metric": task.metric, "source": task.source.name, "domains": unseen_domains, "averages": grid.averages}  # fmt: skip
-    return {"results": str(grid.results), "runs": len(runs), "wanted": len(jobs_of(grid)),
+    return {"results": str(grid.results), "runs": len(runs), "wanted": len(jobs),
             "summary": write_results(grid.results, facts, runs)}  # fmt: skip
 
 
@@ -218,6 +259,9 @@ def _work(task: str, method: str, preset: str, settings: dict[str, Any], seed: i
         except UnseenError as error:
             print(f"error: {error}", file=sys.stderr)
             raise SystemExit(2) from None
+        except Exception:
+            traceback.print_exc(file=file)
+            raise SystemExit(1) from None
 
 
 def _end_with_parent() -> None:
@@ -246,13 +290,9 @@ def _examined(job: Job) -> bool:
     run = Run(job.folder)
     if not run.done:
         return False
-    made = {**run.config["loop"], **run.config["settings"]}
-    for name, value in {**job.loop, **job.settings}.items():
-        value = list(value) if isinstance(value, tuple) else value
-        if made.get(name, LOOP.get(name)) != value:
-            advice = "remove the folder, or give the row another setting name"
-            raise UnseenError(f"{job.folder} was made with {name} = {made.get(name)!r}, the grid says {value!r}: {advice}")
-    return any(r["split"] == "test" and r["step"] == job.steps for r in run.records())
+    same_run(run, job.identity)
+    seen = {r["domain"] for r in run.records() if r["split"] == "test" and r["step"] == job.steps}
+    return seen >= set(job.domains)
 
 
 def _step(job: Job) -> int:

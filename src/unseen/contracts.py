@@ -59,6 +59,14 @@ def images(x: tuple[Tensor, ...], wanted_by: str) -> Tensor:
     return x[0]
 
 
+def in_unit_range(x: Tensor, wanted_by: str) -> Tensor:
+    """The images, if they lie in 0..1."""
+    low, high = float(x.min()), float(x.max())
+    if not (low >= 0 and high <= 1):
+        raise UnseenError(f"{wanted_by} needs images in 0..1, these run from {low:.3g} to {high:.3g}: normalise inside the model")
+    return x
+
+
 def _kind(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"a {type(value).__name__} of {len(value)}"

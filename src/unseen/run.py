@@ -30,7 +30,7 @@ from unseen.machine import pick_device
 from unseen.methods import method_named
 from unseen.metrics import accuracy
 from unseen.progress import TrainingProgress
-from unseen.settings import DECAYS, resolve
+from unseen.settings import DECAYS, LOOP, resolve
 from unseen.store import (
     CONFIG,
     MODEL,
@@ -150,14 +150,14 @@ def train(
     torch.manual_seed(seed)
     net = kind(task.model(), **settings).to(where).train()
     config = {
-        **_identity(task, net, preset, loop, seed),
+        **identity(task, net, preset, loop, seed),
         "task_word": task_word or task.name,
         "command": _command(),
         "device": str(where), "threads": torch.get_num_threads(), "commit": _commit(),
         "versions": {"unseen": unseen.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }  # fmt: skip
     if run.done and resume:
-        _same_run(run, config)
+        same_run(run, config)
         if not (run.folder / MODEL).exists():
             raise UnseenError(f"{run.folder} is finished but has lost its {MODEL}: train it again into another --out")
         run.state_path.unlink(missing_ok=True)  # a kill may have come between `done` and this
@@ -267,7 +267,7 @@ def _start(run: Run, config: dict[str, Any], net: Method, resume: bool) -> int:
     if run.folder.exists() and any(run.folder.iterdir()):
         if not resume:
             raise UnseenError(f"{run.folder} is not empty: add --resume to go on with it, or choose another --out")
-        _same_run(run, config)
+        same_run(run, config)
         if run.state_path.exists():
             restore_training_state(net, read_tensors(run.state_path), run.state_path)
             first = int(net.steps_done)
@@ -279,19 +279,21 @@ def _start(run: Run, config: dict[str, Any], net: Method, resume: bool) -> int:
     return 0
 
 
-def _identity(task: Task, net: Method, preset: str, loop: dict[str, Any], seed: int) -> dict[str, Any]:
+def identity(task: Task, net: Method, preset: str, loop: dict[str, Any], seed: int) -> dict[str, Any]:
     """What makes a run this run; its hash is its name in records."""
     settings = {k: list(v) if isinstance(v, tuple) else v for k, v in net.settings().items()}
-    identity = {
+    told = {
         "task": task.name, "variant": task.variant, "method": net.name, "preset": preset, "seed": seed,
         "loop": loop, "settings": settings,
     }  # fmt: skip
-    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-    return {"format": 1, "run": digest[:8], **identity}
+    digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+    return {"format": 1, "run": digest[:8], **told}
 
 
-def _same_run(run: Run, config: dict[str, Any]) -> None:
+def same_run(run: Run, config: dict[str, Any]) -> None:
+    """Refuse a folder whose run is not the one that the configuration tells of."""
     before = run.config
+    before["loop"] = {**LOOP, **before["loop"]}  # a loop setting that is newer than the run had its default then
     for name in ("task", "variant", "method", "seed", "loop", "settings"):
         old, new = before.get(name), config[name]
         if old == new:

@@ -24,7 +24,7 @@ AUGMENTATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 def augmentation_named(name: str) -> Callable[[Tensor], Tensor]:
     """The batch transform of that name, or an error that lists them."""
-    if name not in AUGMENTATIONS:
+    if not isinstance(name, str) or name not in AUGMENTATIONS:
         raise UnseenError(f'no augmentation "{name}"; there are: {", ".join(AUGMENTATIONS)}')
     return AUGMENTATIONS[name]
 
@@ -33,6 +33,8 @@ def augmented(batch: Batch, augment: str | Callable[[Tensor], Tensor] | None) ->
     """The batch with its images transformed; the labels stay."""
     if augment is None:
         return batch
+    if augment == "autoaugment" and batch.y.dim() > 1:
+        raise UnseenError("augment=autoaugment turns and shears images, not label maps: use cutout or randconv")
     if isinstance(augment, str):
         return Batch((augmentation_named(augment)(images(batch.x, f"augment={augment}")),), batch.y)
     return Batch(tuple(augment(t) for t in batch.x), batch.y)  # a user's own knows its inputs

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from unseen.contracts import in_unit_range
 from unseen.errors import UnseenError
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ def autoaugment(x: Tensor, policy: str = "cifar10") -> Tensor:
     """Draw a pair of operations for every image; kornia, which does the operations, draws one for the whole batch."""
     if x.shape[1] != 3:
         raise UnseenError(f"autoaugment's operations need three colour channels; these images have {x.shape[1]}")
+    in_unit_range(x, "autoaugment")
     pairs = list(_pairs(policy).children())
     chosen = torch.randint(len(pairs), (x.shape[0],))
     out = torch.empty_like(x)

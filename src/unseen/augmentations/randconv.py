@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from unseen.contracts import in_unit_range
+
 KERNEL = 3
 
 
@@ -19,6 +21,7 @@ def randconv(x: Tensor, most: int = 10, wobble: float = 0.2, share: float = 0.5)
 
     `wobble` bounds the deformation in pixels: 0.2 at 32x32, 0.5 at 224x224 in the paper.
     """
+    in_unit_range(x, "randconv")
     strange = torch.rand(x.shape[0]) < share
     passes = int(torch.randint(1, most + 1, ()))
     layer = RandomLayer(x.shape[1], x.shape[2], x.shape[3], wobble).to(x)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
 
 from unseen import demo as demonstration
-from unseen.bench import read_grid, run_grid, write_tables
+from unseen.bench import read_grid, run_grid, with_seeds, write_tables
 from unseen.cli.options import Device, Flag, Json, Seed, Settings, emit, say
 from unseen.settings import parse
 
@@ -41,7 +40,7 @@ def bench(
     tables_only
         Train nothing: write the tables of what is finished.
     """
-    wanted = read_grid(grid) if seeds is None else replace(read_grid(grid), seeds=tuple(seeds))
+    wanted = read_grid(grid) if seeds is None else with_seeds(read_grid(grid), seeds)
     result = write_tables(wanted) if tables_only else run_grid(wanted, workers)
     if not emit(result, json_) and result["runs"]:
         print((wanted.results / "table.md").read_text())

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from unseen.augmentations import autoaugment
+from unseen.augmentations.autoaugment import autoaugment
 from unseen.contracts import Batch, images, one_of
 from unseen.errors import UnseenError
 from unseen.methods.erm import ERM

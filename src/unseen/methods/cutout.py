@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from unseen.augmentations import cutout
+from unseen.augmentations.cutout import cutout
 from unseen.contracts import Batch, images, positive
 from unseen.methods.erm import ERM
 

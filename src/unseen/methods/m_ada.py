@@ -124,7 +124,9 @@ class MADA(GUD):
 
     def step(self, batch: Batch) -> dict[str, Tensor]:
         batch = Batch(self._ready(batch.x), batch.y)
-        logs = self.augment(self.mixed(batch)) if self.in_round() else self.learn_inputs(batch)
+        # A method that was saved and loaded has no V: it learns one first.
+        ready = self.in_round() and self.autoencoder is not None
+        logs = self.augment(self.mixed(batch)) if ready else self.learn_inputs(batch)
         domains = self.pool.drawn(len(batch.y)).to(self.device) if self.pool.domains else None
         self.optimizer.zero_grad()
         logs |= self.meta_gradients(batch, domains)

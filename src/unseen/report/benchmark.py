@@ -67,6 +67,8 @@ def _measured(facts: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any
             held_out[record["step"]] = record["value"]
         elif record["metric"] == "seconds_per_step":
             pace.append(record["value"])
+    wanted = {*facts["domains"], facts["source"]}
+    values = {step: figures for step, figures in values.items() if wanted <= set(figures)}  # a domain may have come later
     chosen = select(values, held_out, facts["domains"])
     figures = {name: _with_averages(facts, values[step]) for name, step in chosen.items()}
     steps = run["config"]["loop"]["steps"]
@@ -94,13 +96,14 @@ def _summary(facts: Mapping[str, Any], measured: Sequence[dict[str, Any]]) -> li
     rows = []
     for (method, setting), runs in _groups(measured).items():
         for selection in SELECTIONS:
-            chosen = [run["figures"][selection] for run in runs if selection in run["figures"]]
+            having = [run for run in runs if selection in run["figures"]]
+            chosen = [run["figures"][selection] for run in having]
             for domain in [d for d in (chosen[0] if chosen else ()) if d != facts["source"]]:
                 mean, std = mean_and_std([figures[domain] for figures in chosen])
                 rows.append({
                     "task": facts["task"], "variant": facts["variant"], "method": method, "setting": setting, "domain": domain,
                     "metric": facts["metric"], "selection": selection, "mean": mean, "std": std,
-                    "seeds": [run["seed"] for run in runs],
+                    "seeds": [run["seed"] for run in having],
                 })  # fmt: skip
     return rows
 
@@ -150,14 +153,15 @@ def _main_table(facts: Mapping[str, Any], groups: Mapping[tuple[str, str], list[
         cells = [_cell([run["figures"]["last"][d] for run in runs]) for d in (facts["source"], *domains, *averages)]
         paper = runs[0]["paper"]
         told = [paper[d] for d in domains if d in paper]
-        reported = percent(math.fsum(told) / len(told)) if len(told) == len(domains) else percent_or_dash(paper.get("average"))
+        reported = percent(math.fsum(told) / len(told)) if len(told) == len(domains) else its_own(paper.get("average"))
         seconds, _ = mean_and_std([run["seconds"] for run in runs])
         body.append([runs[0]["label"], *cells, reported, runs[0]["steps"], f"{seconds:.0f}", len(runs)])
     return markdown(header, body)
 
 
-def percent_or_dash(value: float | None) -> str:
-    return "-" if value is None else percent(value)
+def its_own(average: float | None) -> str:
+    """The paper's average over its own domains, which may be others than ours."""
+    return "-" if average is None else f"{percent(average)} (its own domains)"
 
 
 def _cell(values: Sequence[float]) -> str:
@@ -173,6 +177,10 @@ def _selection_table(groups: Mapping[tuple[str, str], list[dict[str, Any]]]) -> 
     return markdown(["average, unseen", *SELECTIONS], rows) if rows else ""
 
 
+def _verdict(mean: float, half: float) -> str:
+    return "cannot be told apart" if abs(mean) <= half else "above" if mean > 0 else "below"
+
+
 def _comparison(groups: Mapping[tuple[str, str], list[dict[str, Any]]]) -> list[str] | None:
     """Every row against the first, seed by seed."""
     base, *others = groups.values()
@@ -185,9 +193,7 @@ def _comparison(groups: Mapping[tuple[str, str], list[dict[str, Any]]]) -> list[
         if not pairs:
             continue
         half = interval(pairs)
-        verdict = "-" if half is None else "above" if min(pairs) > 0 and half < mean_and_std(pairs)[0] else (
-            "below" if half < -mean_and_std(pairs)[0] else "cannot be told apart"
-        )  # fmt: skip
+        verdict = "-" if half is None else _verdict(mean_and_std(pairs)[0], half)
         told = "one seed" if half is None else f"± {100 * half:.1f}"
         signed = ", ".join(f"{100 * d:+.1f}" for d in pairs)
         rows.append([runs[0]["label"], f"{100 * mean_and_std(pairs)[0]:+.1f}", told, verdict, signed])

@@ -27,7 +27,7 @@ def task_named(name: str) -> Task:
         return TASKS[name]()
     module, _, function = name.partition(":")
     if "" not in sys.path:  # the console script does not look in the folder it is called from
-        sys.path.insert(0, "")
+        sys.path.append("")  # last: what lies there must not stand in for an installed package
     try:
         task = getattr(importlib.import_module(module), function)()
     except (ImportError, AttributeError, ValueError, TypeError) as error:
