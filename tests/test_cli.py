@@ -119,7 +119,7 @@ def test_demo_runs_draws_and_does_not_train_twice(tmp_path):
     "words, text",
     [
         (["train", "mars", "--out", "x"], 'no task "mars"; there are: mini_digits'),
-        (["train", "mini_digits", "--out", "x", "--method", "magic"], 'no method "magic"; there are: erm, uncertainty_guided'),
+        (["train", "mini_digits", "--out", "x", "--method", "magic"], 'no method "magic"; there are: erm, mixup, cutout, '),
         (["train", "mini_digits", "--out", "x", "--preset", "slow"], 'no preset "slow"; it has: fast'),
         (["train", "mini_digits", "--out", "x", "--set", "stpes=3"], "no setting stpes; there are: steps, batch"),
         (["train", "mini_digits", "--out", "x", "--set", "steps"], 'a setting is written key=value, not "steps"'),
