@@ -258,3 +258,15 @@ def test_published_checksums_and_addresses_are_well_formed():
             assert published.urls and all(url.endswith(published.name.split("/")[1]) for url in published.urls)
             assert published.sha256 is None or len(bytes.fromhex(published.sha256)) == 32
             assert published.sha256 is not None or part.domain == "usps"
+
+
+def test_a_failed_download_leaves_a_users_own_file_where_it_was(toy, publisher, tmp_path):
+    path = tmp_path / "toy/usps/zip.test.gz"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"of the user's own, and unreadable")
+    publisher.content = b"<html>please log in</html>"
+    assert stock.fetch("toy", tmp_path)[0]["state"] == "failed"
+    assert path.read_bytes() == b"of the user's own, and unreadable" and list(path.parent.iterdir()) == [path]
+    publisher.content, publisher.version = usps_lines(3), '"two"'
+    assert stock.fetch("toy", tmp_path)[0]["state"] == "fetched"
+    assert path.read_bytes() == publisher.content and not path.with_name("zip.test.gz.broken").exists()

@@ -66,14 +66,25 @@ def _fetched(data: DataSet, part: Part, folder: Path) -> Row:
     unrecorded = [f for f in part.files if f.sha256 is None and download.recorded(folder / f.name) is None]
     try:
         for file in unrecorded:
-            (folder / file.name).unlink(missing_ok=True)  # it is broken, and without a checksum pooch would take it for good
+            _rename(folder / file.name, _aside(folder / file.name))  # without a checksum pooch would take it for good
         for file in part.files:
             download.download(file, folder)
         n = data.count(part, folder)
     except (UnseenError, OSError) as error:
         for file in unrecorded:  # what cannot be read was no first download to measure later ones by
             (folder / file.name).unlink(missing_ok=True)
+            _rename(_aside(folder / file.name), folder / file.name)  # the user's own, broken or not
         return {**row, "state": "failed", "problem": str(error)}
     for file in unrecorded:
         download.record(folder / file.name)
+        _aside(folder / file.name).unlink(missing_ok=True)
     return {**row, "state": "fetched", "n": n, "problem": ""}
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(path.name + ".broken")
+
+
+def _rename(path: Path, to: Path) -> None:
+    if path.exists():
+        path.replace(to)
