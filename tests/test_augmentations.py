@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from unseen import UnseenError
-from unseen.augmentations import AUGMENTATIONS, augmentation_named, augmented, autoaugment, cutout, randconv
+from unseen.augmentations import AUGMENTATIONS, augmentations_named, augmented, autoaugment, cutout, randconv
 from unseen.augmentations.randconv import deformed_convolution, sampling_grid
 from unseen.contracts import Batch
 
@@ -109,7 +109,7 @@ def test_a_batch_is_transformed_by_name_or_by_ones_own_function():
 
 def test_errors_name_what_there_is_and_what_is_needed():
     with pytest.raises(UnseenError, match=r'no augmentation "blur"; there are: cutout, autoaugment, randconv'):
-        augmentation_named("blur")
+        augmentations_named("blur")
     with pytest.raises(UnseenError, match=r"augment=cutout needs images.*\(4, 5000\)"):
         augmented(Batch((torch.rand(4, 5000),), torch.zeros(4, dtype=torch.long)), "cutout")
 
@@ -122,6 +122,33 @@ def test_images_that_were_normalised_already_are_refused(name):
 
 def test_label_maps_are_not_left_behind():
     batch = Batch((photos(4),), torch.zeros(4, 32, 32, dtype=torch.long))
-    with pytest.raises(UnseenError, match="not label maps"):
+    with pytest.raises(UnseenError, match="not of label maps"):
         augmented(batch, "autoaugment")
     assert augmented(batch, "randconv").y is batch.y
+
+
+def test_flip_crop_moves_and_mirrors_and_invents_nothing():
+    x = 0.25 + 0.5 * torch.rand(64, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(0)
+    out = augmented(Batch((x,), torch.zeros(64, dtype=torch.long)), "flip_crop").x[0]
+    padded = torch.nn.functional.pad(x, (4, 4, 4, 4))
+    kinds = set()
+    for image, moved in zip(padded, out, strict=True):  # slow: each result is one of the 2 x 81 views of its image
+        views = {
+            (flip, i, j): (image.flip(2) if flip else image)[:, i : i + 8, j : j + 8]
+            for flip in (False, True) for i in range(9) for j in range(9)
+        }  # fmt: skip
+        found = [key for key, view in views.items() if torch.equal(view, moved)]
+        assert len(found) == 1
+        kinds |= {("flip", found[0][0]), ("down", found[0][1]), ("right", found[0][2])}
+    assert {("flip", False), ("flip", True), ("down", 0), ("down", 8), ("right", 0), ("right", 8)} <= kinds
+
+
+def test_several_augmentations_come_one_after_the_other():
+    batch = Batch((photos(4),), torch.zeros(4, dtype=torch.long))
+    torch.manual_seed(0)
+    together = augmented(batch, ["flip_crop", "cutout"])
+    torch.manual_seed(0)
+    assert torch.equal(together.x[0], augmented(augmented(batch, "flip_crop"), "cutout").x[0])
+    with pytest.raises(UnseenError, match='no augmentation "blur"'):
+        augmented(batch, ["cutout", "blur"])

@@ -15,7 +15,8 @@ import pytest
 
 from unseen import UnseenError
 from unseen.bench import jobs_of, read_grid, run_grid, write_tables
-from unseen.report.benchmark import interval, select, write_results
+from unseen.report.benchmark import interval, select
+from unseen.report.results import write_results
 
 TASK = Path(__file__).parents[1] / "examples"
 GRID = """
@@ -168,14 +169,14 @@ def test_the_interval_is_students():
 
 
 def test_figures_are_means_and_stds_over_seeds_and_differences_are_paired(tmp_path):
-    facts = {"task": "t", "variant": "v", "metric": "accuracy", "source": "s", "domains": ["a", "b"], "command": "c",
+    facts = {"task": "t", "metric": "accuracy", "variants": {"v": {"source": "s", "domains": ["a", "b"]}}, "command": "c",
              "averages": {"only a": ["a"], "with c": ["a", "c"]}}  # fmt: skip
 
     def made(method, seed, a, b):
         at = {"step": 10, "split": "test", "metric": "accuracy"}
         records = [{**at, "domain": d, "value": v} for d, v in (("s", 0.9), ("a", a), ("b", b))]
         config = {"loop": {"steps": 10}, "commit": "abc"}
-        return {"method": method, "setting": "default", "label": method, "seed": seed, "paper": {"average": 0.5},
+        return {"variant": "v", "method": method, "setting": "default", "label": method, "seed": seed, "paper": {"average": 0.5},
                 "config": config, "records": records}  # fmt: skip
 
     runs = [made("erm", 0, 0.2, 0.4), made("erm", 1, 0.4, 0.6), made("x", 0, 0.3, 0.5), made("x", 1, 0.5, 0.7)]
@@ -185,4 +186,42 @@ def test_figures_are_means_and_stds_over_seeds_and_differences_are_paired(tmp_pa
     assert by_name["x", "average"][0] == pytest.approx(0.5) and by_name["x", "only a"][0] == pytest.approx(0.4)
     assert ("x", "with c") not in by_name and ("x", "s") not in by_name
     page = (tmp_path / "table.md").read_text()
-    assert "| x | +10.0 | ± 0.0 | above | +10.0, +10.0 |" in page
+    assert "| x | +10.0 | ± 0.0 | above | 2 of 2 | +10.0, +10.0 |" in page
+
+
+def test_variants_have_their_own_rows_and_are_tabled_together(tmp_path):
+    facts = {"task": "t", "metric": "miou", "command": "c", "averages": {"fogs": ["fog/*"]},
+             "variants": {"v": {"source": "s", "domains": ["fog/1", "fog/2"]}, "w": {"source": "s", "domains": ["rain"]}}}  # fmt: skip
+
+    def made(variant, method, **figures):
+        at = {"step": 10, "split": "test", "metric": "miou"}
+        records = [{**at, "domain": d.replace("_", "/"), "value": v} for d, v in {"s": 0.9, **figures}.items()]
+        records.append({**at, "metric": "iou/road", "domain": "rain", "value": 0.0})
+        return {"variant": variant, "method": method, "setting": "default", "label": method, "seed": 0, "paper": {"rain": 0.9},
+                "config": {"loop": {"steps": 10}}, "records": records}  # fmt: skip
+
+    runs = [made("v", "erm", fog_1=0.2, fog_2=0.4), made("w", "erm", rain=0.6), made("v", "x", fog_1=0.3, fog_2=0.5)]
+    rows = {(r["variant"], r["method"], r["domain"]): r["mean"] for r in write_results(tmp_path, facts, runs)}
+    assert rows["v", "erm", "average"] == rows["v", "erm", "fogs"] == pytest.approx(0.3)
+    assert rows["w", "erm", "average"] == pytest.approx(0.6) and ("w", "erm", "fogs") not in rows
+    assert rows["all", "erm", "average"] == pytest.approx(0.4)  # of three domains, not of two averages
+    assert ("all", "x", "average") not in rows  # x has not run on w
+    assert "60.0 [90.0]" in (tmp_path / "table.md").read_text()
+
+
+def test_a_grid_over_variants_has_a_folder_for_each(tmp_path, monkeypatch):
+    grid = 'task = "amazon_reviews"\nvariants = {}\nseeds = [3]\n[[row]]\nmethod = "erm"\n'
+    path = tmp_path / "reviews.toml"
+    path.write_text(grid.format('["books", "dvd"]'))
+    jobs = jobs_of(read_grid(path))
+    assert [(j.task, j.folder.as_posix(), j.label) for j in jobs] == [
+        ("amazon_reviews/books", "runs/reviews/books/erm-default-seed3", "books erm seed 3"),
+        ("amazon_reviews/dvd", "runs/reviews/dvd/erm-default-seed3", "dvd erm seed 3"),
+    ]
+    assert jobs[0].domains == ("books->dvd", "books->electronics", "books->kitchen")
+    path.write_text(grid.format('["toys"]'))
+    with pytest.raises(UnseenError, match='amazon_reviews has no variant "toys"; it has: books, dvd'):
+        read_grid(path)
+    path.write_text(grid.format('"books"'))
+    with pytest.raises(UnseenError, match="variants must be a list of different names"):
+        read_grid(path)

@@ -16,7 +16,7 @@ LEVELS = [
     {"store", "fit"},
     {"run"},
     {"exam"},
-    {"demo", "bench"},
+    {"demo", "bench", "pictures"},
     {"cli"},
 ]
 

@@ -11,7 +11,8 @@ from torch.utils.data import Dataset, TensorDataset, default_collate
 from unseen.contracts import Batch, Domain
 from unseen.errors import UnseenError
 
-EVALUATION_BATCH = 256
+EVALUATION_BATCH = 256  # samples at most, and
+EVALUATION_NUMBERS = 4_000_000  # numbers: 22 street scenes, not 256
 
 
 def loaded(domain: Domain, split: str) -> Dataset:
@@ -33,9 +34,16 @@ def training_batch(source: Dataset, size: int, seed: int, step: int) -> Batch:
     return picked(source, order[place * size : (place + 1) * size])
 
 
-def batches_of(data: Dataset, size: int, limit: int | None = None) -> Iterator[Batch]:
-    """All samples in order."""
+def evaluation_size(data: Dataset) -> int:
+    """How many samples a batch may hold where nothing is learned: memory is the only bound."""
+    numbers = sum(t[0].numel() for t in picked(data, torch.zeros(1, dtype=torch.int64)).x)
+    return max(1, min(EVALUATION_BATCH, EVALUATION_NUMBERS // max(1, numbers)))
+
+
+def batches_of(data: Dataset, size: int | None = None, limit: int | None = None) -> Iterator[Batch]:
+    """All samples in order; without a size, as many at a time as memory allows."""
     total = len(data)  # type: ignore[arg-type]
+    size = evaluation_size(data) if size is None else size
     total = total if limit is None else min(total, limit)
     for start in range(0, total, size):
         yield picked(data, torch.arange(start, min(start + size, total)))
@@ -50,4 +58,4 @@ def picked(data: Dataset, index: Tensor) -> Batch:
 def random_part(data: Dataset, size: int) -> list[Batch]:
     """A random part of the data, in batches: data on disk is often sorted by class."""
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))  # type: ignore[arg-type]
-    return [picked(data, part) for part in order[:size].split(EVALUATION_BATCH)]
+    return [picked(data, part) for part in order[:size].split(evaluation_size(data))]

@@ -27,7 +27,7 @@ from unseen.exam import evaluate
 from unseen.machine import keep_freed_memory
 from unseen.methods import method_named
 from unseen.progress import GridProgress, RunState
-from unseen.report.benchmark import write_results
+from unseen.report.results import write_results
 from unseen.run import Run, checked_seed, identity, same_run, train
 from unseen.settings import resolve
 from unseen.tasks import task_named
@@ -61,19 +61,26 @@ class Grid:
     path: Path
     task: str
     rows: tuple[Row, ...]
+    variants: tuple[str, ...] = ()  # of the task; none means its default alone
     preset: str = "fast"
     seeds: tuple[int, ...] = (0, 1, 2)
     runs: Path = Path("runs")
     results: Path = Path("results")
     set: dict[str, Any] = field(default_factory=dict)  # for every run, below a row's own
-    averages: dict[str, list[str]] = field(default_factory=dict)  # further averages over some of the domains
+    averages: dict[str, list[str]] = field(default_factory=dict)  # further averages over some domains: names or patterns
     command: str = ""
+
+    @property
+    def tasks(self) -> list[str]:
+        """The task of the grid in each of its variants, as a command line names them."""
+        return [f"{self.task}/{variant}" for variant in self.variants] or [self.task]
 
 
 @dataclass
 class Job:
     """One run of the grid, and how it stands."""
 
+    task: str
     row: Row
     seed: int
     folder: Path
@@ -85,7 +92,8 @@ class Job:
 
     @property
     def label(self) -> str:
-        return f"{self.row.label} seed {self.seed}"
+        variant = self.task.partition("/")[2]
+        return f"{variant} {self.row.label} seed {self.seed}".strip()
 
     @property
     def steps(self) -> int:
@@ -100,7 +108,7 @@ def read_grid(path: Path) -> Grid:
         raise UnseenError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise UnseenError(f"{path} is not TOML: {error}") from error
-    known = {"task", "preset", "seeds", "runs", "results", "set", "averages", "row"}
+    known = {"task", "variants", "preset", "seeds", "runs", "results", "set", "averages", "row"}
     if unknown := set(said) - known:
         raise UnseenError(f"{path}: unknown {', '.join(sorted(unknown))}; a grid has: {', '.join(sorted(known))}")
     for name, kind in (("task", str), ("row", list)):
@@ -117,8 +125,11 @@ def read_grid(path: Path) -> Grid:
         said[name] = Path(said.get(name, Path(name) / path.stem))
     said["set"] = _settings(said.get("set", {}), f"{path}: set")
     for name, domains in _table(said.get("averages", {}), f"{path}: averages").items():
-        if not isinstance(domains, list) or not domains or not all(isinstance(d, str) for d in domains) or name == "average":
+        if not _names(domains) or not domains or name == "average":
             raise UnseenError(f"{path}: an average has a name of its own and a list of domains, not {name} = {domains!r}")
+    if not _names(said.setdefault("variants", [])) or len(set(said["variants"])) < len(said["variants"]):
+        raise UnseenError(f"{path}: variants must be a list of different names, not {said['variants']!r}")
+    said["variants"] = tuple(said["variants"])
     seeds = said.pop("seeds", [0, 1, 2])
     grid = with_seeds(Grid(path, rows=rows, **said), seeds)
     jobs_of(grid)  # every row's settings are looked at before the first run starts
@@ -150,6 +161,10 @@ def _row(path: Path, number: int, entry: Any) -> Row:
     return Row(**{**entry, "set": _settings(entry.get("set", {}), f"{path}, row {number}: set")})
 
 
+def _names(said: Any) -> bool:
+    return isinstance(said, list) and all(isinstance(item, str) for item in said)
+
+
 def _table(said: Any, where: str) -> dict[str, Any]:
     if not isinstance(said, dict):
         raise UnseenError(f"{where} must be a table, such as {{ steps = 500 }}, not {said!r}")
@@ -163,34 +178,34 @@ def _settings(said: Any, where: str) -> dict[str, Any]:
 
 def jobs_of(grid: Grid) -> list[Job]:
     """Every run of the grid, seed by seed, so that a grid that is stopped early has whole seeds."""
-    task = task_named(grid.task)
     folders: dict[str, Row] = {}
     for row in grid.rows:
         name = re.sub(r"[^A-Za-z0-9_.+=-]+", "-", f"{row.method}-{row.setting}")
         if name in folders:
             raise UnseenError(f"{grid.path}: {row.label} and {folders[name].label} would share the folder {name}: rename one")
         folders[name] = row
-    made = []
-    for name, row in folders.items():
-        try:
-            loop, settings = resolve(task, method_named(row.method), grid.preset, {**grid.set, **row.set})
-            made.append((name, row, method_named(row.method)(task.model(), **settings), loop))
-        except UnseenError as error:
-            raise UnseenError(f"{grid.path}, row {row.label}: {error}") from error
-    domains = tuple(d.name for d in task.targets)
-    return [
-        Job(row, seed, grid.runs / f"{name}-seed{seed}", identity(task, net, grid.preset, loop, seed), domains)
-        for seed in grid.seeds
-        for name, row, net, loop in made
-    ]
+    jobs = []
+    for word in grid.tasks:
+        task = task_named(word)
+        folder, domains = grid.runs / word.partition("/")[2], tuple(d.name for d in task.targets)
+        for name, row in folders.items():
+            try:
+                chosen = resolve(task, method_named(row.method), grid.preset, {**grid.set, **row.set})
+                net = method_named(row.method)(task.model(**chosen.model), **chosen.method)
+            except UnseenError as error:
+                raise UnseenError(f"{grid.path}, row {row.label}: {error}") from error
+            for seed in grid.seeds:
+                told = identity(task, net, grid.preset, chosen, seed)
+                jobs.append(Job(word, row, seed, folder / f"{name}-seed{seed}", told, domains))
+    return sorted(jobs, key=lambda job: grid.seeds.index(job.seed))  # stable: within a seed as the grid has them
 
 
 def run_grid(grid: Grid, workers: int = 2, quiet: bool = False) -> dict[str, Any]:
     """Train and examine what is not yet there, then write the tables; says which runs failed."""
     whole("workers", workers, 1)
     jobs = jobs_of(grid)
-    grid.runs.mkdir(parents=True, exist_ok=True)
     for job in jobs:
+        job.folder.parent.mkdir(parents=True, exist_ok=True)
         if _examined(job):
             job.state = "done"
     os.environ["OMP_NUM_THREADS"] = "1"  # read by the workers when they start
@@ -212,17 +227,19 @@ def run_grid(grid: Grid, workers: int = 2, quiet: bool = False) -> dict[str, Any
 
 def write_tables(grid: Grid, jobs: Sequence[Job] | None = None) -> dict[str, Any]:
     """Tables from the records of the runs that are finished."""
-    task = task_named(grid.task)
     jobs = jobs_of(grid) if jobs is None else jobs
     runs = []
     for job in jobs:
         if _examined(job):
             run = Run(job.folder)
-            runs.append({"method": job.row.method, "setting": job.row.setting, "label": job.row.label, "seed": job.seed,
-                         "paper": job.row.paper, "config": run.config, "records": run.records()})  # fmt: skip
-    unseen_domains = [d.name for d in task.targets]
-    facts = {"grid": str(grid.path), "command": grid.command, "task": task.name, "variant": task.variant,
-             "metric": task.metric, "source": task.source.name, "domains": unseen_domains, "averages": grid.averages}  # fmt: skip
+            runs.append({"variant": job.identity["variant"], "method": job.row.method, "setting": job.row.setting,
+                         "label": job.row.label, "seed": job.seed, "paper": job.row.paper,
+                         "config": run.config, "records": run.records()})  # fmt: skip
+    tasks = [task_named(word) for word in grid.tasks]
+    facts = {"grid": str(grid.path), "command": grid.command, "task": tasks[0].name, "metric": tasks[0].metric,
+             "averages": grid.averages,
+             "variants": {task.variant: {"source": task.source.name, "domains": [d.name for d in task.targets]}
+                          for task in tasks}}  # fmt: skip
     return {"results": str(grid.results), "runs": len(runs), "wanted": len(jobs),
             "summary": write_results(grid.results, facts, runs)}  # fmt: skip
 
@@ -237,7 +254,7 @@ def _look_after(grid: Grid, jobs: list[Job], workers: int) -> None:
     for job in [job for job in jobs if job.state == "waiting"][: max(free, 0)]:
         start = multiprocessing.get_context("spawn").Process
         settings = {**grid.set, **job.row.set}
-        words = (grid.task, job.row.method, grid.preset, settings, job.seed, str(job.folder), str(_log_of(job)))
+        words = (job.task, job.row.method, grid.preset, settings, job.seed, str(job.folder), str(_log_of(job)))
         job.process = start(target=_work, args=words, daemon=True)
         job.process.start()
         job.state = "running"

@@ -8,7 +8,7 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -94,19 +94,23 @@ class Task:
     source: Domain
     targets: tuple[Domain, ...]
     classes: int
-    model: Callable[[], nn.Module]
+    model: Callable[..., nn.Module]  # its keyword-only arguments are settings of a run, such as width
     sites: tuple[str, ...]
     embedding: str
     # Named settings such as {"fast": {"steps": 500, "batch": 32}}; a mapping under a method's name is for that method only.
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    metric: str = "accuracy"
-    variant: str = "default"
+    metric: Literal["accuracy", "miou"] = "accuracy"
+    variant: str = "default"  # tells backbones, sources or protocols of one task apart
+    ignore_label: int = -100
+    class_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.targets:
             raise UnseenError(f"task {self.name} has no targets: a task needs at least one unseen domain")
-        if self.metric != "accuracy":
-            raise UnseenError(f'task {self.name}: metric "{self.metric}" is not known; there is: accuracy')
+        if self.metric not in typing.get_args(typing.get_type_hints(Task)["metric"]):
+            raise UnseenError(f'task {self.name}: metric "{self.metric}" is not known; there are: accuracy, miou')
+        if self.class_names and len(self.class_names) != self.classes:
+            raise UnseenError(f"task {self.name} has {self.classes} classes and names {len(self.class_names)} of them")
         names = [self.source.name, *(d.name for d in self.targets)]
         if len(set(names)) < len(names):
             raise UnseenError(f"task {self.name}: two domains have one name: {', '.join(names)}")
@@ -169,6 +173,8 @@ class Method(nn.Module):
         sites: tuple[str, ...] | list[str] | str = (),
         embedding: str | None = None,
         lr: float = 1e-4,
+        optimizer: Literal["adam", "sgd"] = "adam",
+        weight_decay: float = 0.0,
         ignore_label: int = -100,
     ) -> None:
         super().__init__()
@@ -182,6 +188,8 @@ class Method(nn.Module):
         if embedding is not None:
             submodule(model, embedding, "embedding")
         self.lr = positive("lr", lr)
+        self.optimizer: Literal["adam", "sgd"] = one_of("optimizer", optimizer, ("adam", "sgd"))
+        self.weight_decay = number("weight_decay", weight_decay, 0)
         self.ignore_label = ignore_label
         self.reference: SourceReference | None = None
         self.register_buffer("steps_done", torch.zeros((), dtype=torch.int64))
@@ -231,7 +239,8 @@ class Method(nn.Module):
             return {}
         with torch.no_grad(), evaluating(self.model), captured(self.model, (self.embedding,)) as seen:
             self.model(*batch.x)
-        return {"embedding": seen[self.embedding].flatten(1)[:, :256], "labels": batch.y}
+        labels = {} if batch.y.dim() > 1 else {"labels": batch.y}  # maps of labels would be most of a run's size
+        return {"embedding": seen[self.embedding].flatten(1)[:, :256], **labels}
 
     # ---- what every method has
 
@@ -308,8 +317,12 @@ class Method(nn.Module):
     def _ready(self, x: Any) -> tuple[Tensor, ...]:
         return laid_out_for(self.model, inputs(x))
 
-    def _adam(self, *groups: Any) -> torch.optim.Adam:
-        return torch.optim.Adam([g if isinstance(g, dict) else {"params": list(g)} for g in groups], self.lr, fused=True)
+    def _optimizer(self, *groups: Any) -> torch.optim.Optimizer:
+        """The optimizer that the settings ask for, over the model's parameters and whatever else the method learns."""
+        wanted = [g if isinstance(g, dict) else {"params": list(g)} for g in groups]
+        if self.optimizer == "sgd":
+            return torch.optim.SGD(wanted, self.lr, momentum=0.9, nesterov=True, weight_decay=self.weight_decay, fused=True)
+        return torch.optim.Adam(wanted, self.lr, weight_decay=self.weight_decay, fused=True)
 
     def trainable(self) -> dict[str, nn.Parameter]:
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}

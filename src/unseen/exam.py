@@ -2,48 +2,72 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any
 
 import torch
 
 from unseen.adaptation import draw_shots, fine_tune
-from unseen.batches import EVALUATION_BATCH, loaded, picked
-from unseen.contracts import Task
+from unseen.batches import evaluation_size, loaded, picked
+from unseen.contracts import Method, Task
 from unseen.errors import UnseenError
-from unseen.metrics import accuracy
+from unseen.metrics import Measured, measure
 from unseen.run import Run, checked_seed
-from unseen.store import MODEL, fill, read_tensors
+from unseen.store import fill, read_tensors
 
 
 def evaluate(run: Run, task: Task, device: str = "auto", kept: bool = False) -> dict[str, Any]:
-    """Accuracy on the held-out source and on every unseen domain; also written to the run's records.
+    """The task's metric on the held-out source and on every unseen domain; also written to the run's records.
 
     With `kept`, the weights the run kept on the way are examined too, into its records, for choosing among them.
     """
     net = run.load(task, device)
     config = run.config
     last = config["loop"]["steps"]
-    data = {d.name: loaded(d, "test") for d in (task.source, *task.targets)}
-    records = []
-    for step in [*(run.kept_steps() if kept else []), last]:  # the last one last: it stays in `net`
-        path = run.kept_path(step) if step != last else run.folder / MODEL
-        fill(net, read_tensors(path), path)
-        measured = {name: accuracy(net, d, net.ignore_label) for name, d in data.items()}
-        at = {"run": config["run"], "step": step, "split": "test", "metric": task.metric}
-        records += [{**at, "domain": name, "value": value} for name, (value, _) in measured.items()]
+    nets = {step: _as_kept(net, run, step) for step in (run.kept_steps() if kept else []) if step != last}
+    records: list[dict[str, Any]] = []
+    domains: dict[str, dict[str, Any]] = {}
+    for domain in (task.source, *task.targets):  # one at a time: all of them may not fit into memory
+        data = loaded(domain, "test")
+        for step, examined in {**nets, last: net}.items():
+            measured = measure(task.metric, examined, data, net.ignore_label)
+            records += _records(config["run"], task, step, domain.name, measured)
+        domains[domain.name] = {task.metric: measured.value, "n": measured.n, **_by_class(task, measured)}
     run.replace(records)
-    domains = {name: {task.metric: value, "n": n} for name, (value, n) in measured.items()}
     source = domains.pop(task.source.name)
     return {
         "run": config["run"],
         "task": task.name,
+        "variant": task.variant,
         "method": config["method"],
         "seed": config["seed"],
         "source": {"name": task.source.name, **source},
         "domains": domains,
         "average": math.fsum(d[task.metric] for d in domains.values()) / len(domains),
     }
+
+
+def _as_kept(net: Method, run: Run, step: int) -> Method:
+    """The method with the weights it had at that step."""
+    earlier = copy.deepcopy(net)
+    fill(earlier, read_tensors(run.kept_path(step)), run.kept_path(step))
+    return earlier
+
+
+def _records(run: str, task: Task, step: int, domain: str, measured: Measured) -> list[dict[str, Any]]:
+    at = {"run": run, "step": step, "domain": domain, "split": "test"}
+    of_classes = {f"iou/{name}": value for name, value in _by_class(task, measured).get("classes", {}).items()}
+    figures = {task.metric: measured.value, **of_classes}
+    return [{**at, "metric": name, "value": value} for name, value in figures.items() if value is not None]
+
+
+def _by_class(task: Task, measured: Measured) -> dict[str, dict[str, float | None]]:
+    """The figures of each class under its name; None for a class that is neither there nor guessed."""
+    if not measured.per_class:
+        return {}
+    names = task.class_names or tuple(map(str, range(task.classes)))
+    return {"classes": {n: None if math.isnan(v) else v for n, v in zip(names, measured.per_class, strict=True)}}
 
 
 def score(
@@ -65,7 +89,7 @@ def score(
         if not 1 <= batch <= len(index):
             raise UnseenError(f"--batch must lie between 1 and the {len(index)} samples of {domain}, not {batch}")
         index = torch.randperm(len(index), generator=torch.Generator().manual_seed(seed))[:batch]
-    features = torch.cat([net.score_features(picked(data, part).x).cpu() for part in index.split(EVALUATION_BATCH)])
+    features = torch.cat([net.score_features(picked(data, part).x).cpu() for part in index.split(evaluation_size(data))])
     if net.reference is None:
         raise UnseenError(f"{run.folder} holds no source statistics: train it again")
     value = float(net.score(features.mean(0)))
@@ -115,17 +139,17 @@ def adapt(
         adapted = fine_tune(
             net.model, shots_x, everything.y[chosen], steps=steps, lr=lr, seed=draw, ignore_label=net.ignore_label
         )
-        after.append(accuracy(adapted, test, net.ignore_label)[0])
-        source_after.append(accuracy(adapted, source, net.ignore_label)[0])
+        after.append(measure(task.metric, adapted, test, net.ignore_label).value)
+        source_after.append(measure(task.metric, adapted, source, net.ignore_label).value)
     spread = torch.tensor(after, dtype=torch.float64)
     return {
         "domain": domain,
         "shots": shots,
         "draws": draws,
-        "before": accuracy(net, test, net.ignore_label)[0],
+        "before": measure(task.metric, net, test, net.ignore_label).value,
         "after_mean": float(spread.mean()),
         "after_std": float(spread.std()) if draws > 1 else 0.0,
         "after": after,
-        "source_before": accuracy(net, source, net.ignore_label)[0],
+        "source_before": measure(task.metric, net, source, net.ignore_label).value,
         "source_after": math.fsum(source_after) / draws,
     }

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from unseen.augmentations import augmented
+from unseen.augmentations import Augment, augmented
 from unseen.contracts import Batch, Method, whole
 from unseen.errors import UnseenError
 from unseen.machine import pick_device
@@ -28,7 +28,7 @@ def fit(
     steps: int,
     *,
     held_out: Iterable[Any] | None = None,
-    augment: str | Callable[[Tensor], Tensor] | None = None,
+    augment: Augment = None,
     device: str = "auto",
     progress: bool = True,
 ) -> Method:
@@ -36,7 +36,8 @@ def fit(
 
     `loader` yields (x, y) and is gone through as often as needed. `held_out`, source data that was not trained on, makes
     the alarm's threshold honest; without it the training data stands in, which alarms a little too easily.
-    `augment` transforms the inputs of every batch: "cutout", "autoaugment", "randconv", or a function of your own.
+    `augment` transforms the inputs of every batch: "cutout", "autoaugment", "randconv", "flip_crop", a list
+    of these, or a function of your own.
     """
     whole("steps", steps, 1)
     for name, data in (("loader", loader), ("held_out", held_out)):

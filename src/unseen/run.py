@@ -18,19 +18,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils.data import Dataset
 
 import unseen
 from unseen.augmentations import augmented
-from unseen.batches import batches_of, loaded, random_part, training_batch
+from unseen.batches import batches_of, evaluation_size, loaded, random_part, training_batch
 from unseen.contracts import Method, Task
 from unseen.errors import UnseenError
 from unseen.fit import REMEMBERED, calibrate, finite
 from unseen.machine import pick_device
 from unseen.methods import method_named
-from unseen.metrics import accuracy
+from unseen.metrics import measure
 from unseen.progress import TrainingProgress
-from unseen.settings import DECAYS, LOOP, resolve
+from unseen.settings import DECAYS, LOOP, Resolved, fits, model_settings, resolve
 from unseen.store import (
     CONFIG,
     MODEL,
@@ -118,9 +119,21 @@ class Run:
         if not self.done:
             hint = "it is not finished: go on with --resume" if (self.folder / CONFIG).exists() else "there is no run"
             raise UnseenError(f"{self.folder}: {hint}")
-        if (trained_on := self.config.get("task")) != task.name:
+        config = self.config
+        if (trained_on := config["task"]) != task.name:
             raise UnseenError(f"{self.folder} was trained on the task {trained_on}, not on {task.name}")
-        return load_method(self.folder, task.model()).to(pick_device(device))
+        if (variant := config.get("variant", task.variant)) != task.variant:
+            raise UnseenError(f"{self.folder} was trained on {task.name}/{variant}, not on {task.name}/{task.variant}")
+        return load_method(self.folder, self._model(task)).to(pick_device(device))
+
+    def _model(self, task: Task) -> nn.Module:
+        """The task's model as the run has set it."""
+        known, chosen = model_settings(task), self.config.get("model", {})
+        if not isinstance(chosen, dict) or any(k not in known or not fits(v, known[k].annotation) for k, v in chosen.items()):
+            told = ", ".join(known) or "none"
+            raise UnseenError(f'{self.folder / CONFIG}: "model" is {chosen!r}; the settings of this task\'s model are: {told}')
+        built_from = {"pretrained": ""} if "pretrained" in chosen else {}  # the run's own weights stand in for that file
+        return task.model(**{**chosen, **built_from})
 
 
 def _record_key(record: dict[str, Any]) -> tuple[Any, ...]:
@@ -146,11 +159,12 @@ def train(
     """Train a method on a task's source, never touching its targets, into the folder `out`."""
     kind, where, run = method_named(method), pick_device(device), Run(out)
     checked_seed(seed)
-    loop, settings = resolve(task, kind, preset, overrides or {})
+    settings = resolve(task, kind, preset, overrides or {})
+    loop = settings.loop
     torch.manual_seed(seed)
-    net = kind(task.model(), **settings).to(where).train()
+    net = kind(task.model(**settings.model), **settings.method).to(where).train()
     config = {
-        **identity(task, net, preset, loop, seed),
+        **identity(task, net, preset, settings, seed),
         "task_word": task_word or task.name,
         "command": _command(),
         "device": str(where), "threads": torch.get_num_threads(), "commit": _commit(),
@@ -187,7 +201,8 @@ def _train_loop(
 ) -> None:  # fmt: skip
     run_id, steps, batch_size = run.config["run"], loop["steps"], loop["batch"]
     with torch.random.fork_rng(devices=[]):  # a data set may draw random numbers of its own
-        fixed = next(batches_of(source, SNAPSHOT_SAMPLES)).to(net.device)
+        few = max(1, min(SNAPSHOT_SAMPLES, evaluation_size(source) // 4))
+        fixed = next(batches_of(source, few)).to(net.device)
     kept = {round(steps * i / loop["keep"]) for i in range(1, loop["keep"])}  # the last is the model itself
     snapshots = {max(1, round(steps * i / SNAPSHOTS)) for i in range(1, SNAPSHOTS + 1)} | {1}
     label = f"{task.name} {net.name} seed {seed}"
@@ -211,7 +226,9 @@ def _train_loop(
                 write_tensors(run.folder / "figures" / f"step_{step:06d}.safetensors", net.snapshot(fixed))
             if step in kept:
                 at = {"run": run_id, "step": step, "domain": task.source.name, "split": "val"}
-                pending.append({**at, "metric": task.metric, "value": accuracy(net, held_out, net.ignore_label)[0]})
+                pending.append(
+                    {**at, "metric": task.metric, "value": measure(task.metric, net, held_out, net.ignore_label).value}
+                )
                 write_tensors(run.kept_path(step), net.state_dict())
             if step % loop["checkpoint_every"] == 0 or step == steps:
                 run.append(pending)
@@ -236,7 +253,7 @@ def _finish(
     net.eval()
     calibrate(net, random_part(source, REMEMBERED), random_part(held_out, REMEMBERED))
     at = {"run": config["run"], "step": config["loop"]["steps"], "domain": task.source.name, "split": "val"}
-    run.replace([{**at, "metric": task.metric, "value": accuracy(net, held_out, net.ignore_label)[0]}])
+    run.replace([{**at, "metric": task.metric, "value": measure(task.metric, net, held_out, net.ignore_label).value}])
     save_method(net, run.folder, config)
     write_atomically(run.folder / "done", b"")
     run.state_path.unlink(missing_ok=True)
@@ -279,12 +296,12 @@ def _start(run: Run, config: dict[str, Any], net: Method, resume: bool) -> int:
     return 0
 
 
-def identity(task: Task, net: Method, preset: str, loop: dict[str, Any], seed: int) -> dict[str, Any]:
+def identity(task: Task, net: Method, preset: str, chosen: Resolved, seed: int) -> dict[str, Any]:
     """What makes a run this run; its hash is its name in records."""
     settings = {k: list(v) if isinstance(v, tuple) else v for k, v in net.settings().items()}
     told = {
         "task": task.name, "variant": task.variant, "method": net.name, "preset": preset, "seed": seed,
-        "loop": loop, "settings": settings,
+        "loop": chosen.loop, "settings": settings, "model": chosen.model,
     }  # fmt: skip
     digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
     return {"format": 1, "run": digest[:8], **told}
@@ -293,8 +310,13 @@ def identity(task: Task, net: Method, preset: str, loop: dict[str, Any], seed: i
 def same_run(run: Run, config: dict[str, Any]) -> None:
     """Refuse a folder whose run is not the one that the configuration tells of."""
     before = run.config
-    before["loop"] = {**LOOP, **before["loop"]}  # a loop setting that is newer than the run had its default then
-    for name in ("task", "variant", "method", "seed", "loop", "settings"):
+    # A setting that is newer than the run had its default then.
+    before["loop"] = {**LOOP, **before["loop"]}
+    if isinstance(before["settings"], dict) and before["method"] == config["method"]:
+        defaults = {k: p.default for k, p in method_named(config["method"]).settings_of().items()}
+        before["settings"] = {**{k: v for k, v in defaults.items() if k in config["settings"]}, **before["settings"]}
+    before.setdefault("model", {})
+    for name in ("task", "variant", "method", "seed", "loop", "settings", "model"):
         old, new = before.get(name), config[name]
         if old == new:
             continue

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import types
 import typing
 from collections.abc import Callable
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
-from unseen.augmentations import augmentation_named
+from unseen.augmentations import augmentations_named
 from unseen.contracts import Method, Task, one_of, whole
 from unseen.errors import UnseenError
 
 LOOP: dict[str, Any] = {
     "steps": 1000,
     "batch": 32,
-    "augment": None,  # a batch transform by name, before every step
+    "augment": None,  # a batch transform by name, or several in a list, before every step
     "decay": "none",  # of every learning rate, to 0 at the last step: none, linear or cosine
     "log_every": 10,
     "checkpoint_every": 100,
@@ -29,16 +31,40 @@ DECAYS: dict[str, Callable[[float], float]] = {  # of the share of steps already
 }
 
 
-def resolve(task: Task, method: type[Method], preset: str, overrides: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The loop's settings and the method's: its defaults, its preset, the task's preset, then the overrides."""
+class Resolved(NamedTuple):
+    """The settings of a run, by whom they are for."""
+
+    loop: dict[str, Any]
+    method: dict[str, Any]
+    model: dict[str, Any]
+
+
+def model_settings(task: Task) -> dict[str, inspect.Parameter]:
+    """What can be set of a task's model: the keyword-only arguments of its `model`."""
+    try:
+        parameters = inspect.signature(task.model, eval_str=True).parameters
+    except NameError:  # an annotation names what its module does not know: then a default says of what kind a setting is
+        parameters = inspect.signature(task.model).parameters
+        parameters = MappingProxyType({n: p.replace(annotation=type(p.default)) for n, p in parameters.items()})
+    except (ValueError, TypeError):  # a builtin has no signature, and nothing to set
+        return {}
+    return {name: p for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY and fits(p.default, p.annotation)}
+
+
+def resolve(task: Task, method: type[Method], preset: str, overrides: dict[str, Any]) -> Resolved:
+    """The settings of a run: the defaults, the method's preset, the task's preset, then the overrides."""
     if preset not in task.presets and preset != "fast":  # a task may leave everything to the defaults
         raise UnseenError(f'{task.name} has no preset "{preset}"; it has: {", ".join(task.presets) or "none"}')
-    known = method.settings_of()
+    of_method, of_model = method.settings_of(), model_settings(task)
+    if twice := [name for name in of_model if name in of_method or name in LOOP]:
+        raise UnseenError(f"the model of {task.name} has a setting {', '.join(twice)}, which {method.name} has too: rename it")
+    known = {**of_model, **of_method}
     of_task = dict(task.presets.get(preset, {}))
     for_method = {name: of_task.pop(name) for name in list(of_task) if isinstance(of_task[name], dict)}.get(method.name, {})
     chosen = {
         "sites": task.sites,
         "embedding": task.embedding,
+        "ignore_label": task.ignore_label,
         **method.presets.get(preset, {}),
         **of_task,
         **for_method,
@@ -54,8 +80,9 @@ def resolve(task: Task, method: type[Method], preset: str, overrides: dict[str, 
         whole(name, loop[name], 1)
     whole("keep", loop["keep"], 0)
     loop["decay"] = one_of("decay", loop["decay"] or "none", ("none", *DECAYS))
-    if loop["augment"] is not None:
-        augmentation_named(loop["augment"])
+    if isinstance(loop["augment"], list | tuple):
+        loop["augment"] = list(loop["augment"])  # as a configuration on disk has it
+    augmentations_named(loop["augment"])
     hints = {name: p.annotation for name, p in known.items()}
     settings = {name: value for name, value in chosen.items() if name in known}
     for name, value in settings.items():
@@ -65,7 +92,11 @@ def resolve(task: Task, method: type[Method], preset: str, overrides: dict[str, 
             settings[name] = value = _as_names(value)  # layers of nn.Sequential are called 0, 1, ...
         if not fits(value, hints[name]):
             raise UnseenError(f"{name} must be {said(hints[name])}, not {value!r}")
-    return loop, settings
+    return Resolved(
+        loop,
+        {name: value for name, value in settings.items() if name in of_method},
+        {name: settings.get(name, p.default) for name, p in of_model.items()},
+    )
 
 
 def _as_names(value: Any) -> Any:

@@ -5,12 +5,13 @@ Random numbers come from torch's global generator, which a checkpoint holds: a r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
 from unseen.augmentations.autoaugment import autoaugment
 from unseen.augmentations.cutout import cutout
+from unseen.augmentations.flip_crop import flip_crop
 from unseen.augmentations.randconv import randconv
 from unseen.contracts import Batch, images
 from unseen.errors import UnseenError
@@ -19,25 +20,30 @@ AUGMENTATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "cutout": cutout,
     "autoaugment": autoaugment,
     "randconv": randconv,
+    "flip_crop": flip_crop,
 }
+MOVING = ("autoaugment", "flip_crop")  # these move pixels, so a map of labels would no longer fit
+Augment = str | Sequence[str] | Callable[[Tensor], Tensor] | None
 
 
-def augmentation_named(name: str) -> Callable[[Tensor], Tensor]:
-    """The batch transform of that name, or an error that lists them."""
-    if not isinstance(name, str) or name not in AUGMENTATIONS:
-        raise UnseenError(f'no augmentation "{name}"; there are: {", ".join(AUGMENTATIONS)}')
-    return AUGMENTATIONS[name]
+def augmentations_named(names: str | Sequence[str] | None) -> list[str]:
+    """The names as a list, each known, or an error that lists them all."""
+    wanted = [] if names is None else [names] if isinstance(names, str) else names
+    for name in wanted if isinstance(wanted, list | tuple) else [wanted]:
+        if not isinstance(name, str) or name not in AUGMENTATIONS:
+            raise UnseenError(f'no augmentation "{name}"; there are: {", ".join(AUGMENTATIONS)}')
+    return list(wanted)
 
 
-def augmented(batch: Batch, augment: str | Callable[[Tensor], Tensor] | None) -> Batch:
-    """The batch with its images transformed; the labels stay."""
-    if augment is None:
-        return batch
-    if augment == "autoaugment" and batch.y.dim() > 1:
-        raise UnseenError("augment=autoaugment turns and shears images, not label maps: use cutout or randconv")
-    if isinstance(augment, str):
-        return Batch((augmentation_named(augment)(images(batch.x, f"augment={augment}")),), batch.y)
-    return Batch(tuple(augment(t) for t in batch.x), batch.y)  # a user's own knows its inputs
+def augmented(batch: Batch, augment: Augment) -> Batch:
+    """The batch with its images transformed, by one name after the other; the labels stay."""
+    if callable(augment):
+        return Batch(tuple(augment(t) for t in batch.x), batch.y)  # a user's own knows its inputs
+    for name in augmentations_named(augment):
+        if name in MOVING and batch.y.dim() > 1:
+            raise UnseenError(f"augment={name} moves the pixels of images, not of label maps: use cutout or randconv")
+        batch = Batch((AUGMENTATIONS[name](images(batch.x, f"augment={name}")),), batch.y)
+    return batch
 
 
-__all__ = ["AUGMENTATIONS", "augmentation_named", "augmented", "autoaugment", "cutout", "randconv"]
+__all__ = ["AUGMENTATIONS", "Augment", "augmentations_named", "augmented", "autoaugment", "cutout", "flip_crop", "randconv"]

@@ -36,7 +36,7 @@ def list_(*, json_: Json = False) -> None:
         ]
         for row in rows
     ]
-    show(f"data under {data_root()}", ["data", "images", "size", "fetch", "licence", "publisher"], cells)
+    show(f"data under {data_root()}", ["data", "samples", "size", "fetch", "licence", "publisher"], cells)
 
 
 @data_app.command
@@ -71,7 +71,7 @@ def finish(name: str, rows: list[dict[str, Any]], good: bool, json_: bool) -> No
     """Print the rows and, where something is wrong, end with exit code 1."""
     if not emit({"name": name, "root": str(data_root()), "ok": good, "files": rows}, json_):
         cells = [[f"{r['domain']} {r['split']}", r["state"], f"{r['n']} of {r['published']}"] for r in rows]
-        show(f"{name} under {data_root()}", ["data", "state", "images"], cells)
+        show(f"{name} under {data_root()}", ["data", "state", "samples"], cells)
         told = [r for r in rows if r["problem"] and (r["needed"] or r["state"] in ("broken", "failed", "by hand"))]
         for problem in dict.fromkeys(f"{r['domain']}: {r['problem']}" for r in told):
             say(problem)

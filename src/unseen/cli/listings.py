@@ -9,8 +9,8 @@ from cyclopts import App
 from unseen.cli.options import Json, emit
 from unseen.methods import METHODS, method_named
 from unseen.report.tables import show
-from unseen.settings import LOOP
-from unseen.tasks import TASKS
+from unseen.settings import LOOP, model_settings
+from unseen.tasks import TASKS, task_named, variants_of
 
 
 def attach(app: App) -> None:
@@ -18,19 +18,37 @@ def attach(app: App) -> None:
     app.command(methods)
 
 
-def tasks(*, json_: Json = False) -> None:
-    """The tasks there are."""
-    made = [make() for make in TASKS.values()]
-    result = [
-        {
-            "name": t.name, "summary": t.summary, "source": t.source.name, "unseen": [d.name for d in t.targets],
-            "presets": list(t.presets), "sites": list(t.sites), "embedding": t.embedding,
-        }
-        for t in made
-    ]  # fmt: skip
-    if not emit({"tasks": result}, json_):
-        rows = [[t["name"], t["source"], ", ".join(t["unseen"]), ", ".join(t["presets"])] for t in result]
-        show("tasks", ["name", "source", "unseen", "presets"], rows)
+def tasks(name: str | None = None, *, json_: Json = False) -> None:
+    """The tasks there are; with a name, that one in full.
+
+    Parameters
+    ----------
+    name
+        One task, or a variant of it such as amazon_reviews/dvd.
+    """
+    result = [_task(word) for word in (TASKS if name is None else [name])]
+    if emit({"tasks": result}, json_):
+        return
+    if name is None:
+        rows = [[t["name"], t["summary"], ", ".join(t["variants"])] for t in result]
+        show("tasks; `unseen tasks NAME` tells more of one, or of a variant NAME/VARIANT", ["name", "what", "variants"], rows)
+        return
+    told = {key: ", ".join(map(str, value)) if isinstance(value, list) else value for key, value in result[0].items()}
+    rows = [
+        [key, ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else value]
+        for key, value in told.items()
+    ]
+    show(name, ["", ""], rows)
+
+
+def _task(word: str) -> dict[str, Any]:
+    task, name = task_named(word), word.partition("/")[0]
+    return {
+        "name": word, "summary": task.summary, "variants": list(variants_of(name)) if name in TASKS else [],
+        "source": task.source.name, "unseen": [d.name for d in task.targets], "classes": task.classes, "metric": task.metric,
+        "presets": list(task.presets), "sites": list(task.sites), "embedding": task.embedding,
+        "model_settings": {k: plain(p.default) for k, p in model_settings(task).items()},
+    }  # fmt: skip
 
 
 def methods(name: str | None = None, *, json_: Json = False) -> None:

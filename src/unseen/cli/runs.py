@@ -11,6 +11,7 @@ from unseen import exam
 from unseen.cli.options import Device, Flag, Json, RunFolder, Seed, Settings, TaskWord, emit, say
 from unseen.contracts import Task
 from unseen.errors import UnseenError
+from unseen.pictures import pictures as draw_pictures
 from unseen.report.tables import percent, show
 from unseen.run import Run
 from unseen.run import train as train_run
@@ -19,7 +20,7 @@ from unseen.tasks import task_named
 
 
 def attach(app: App) -> None:
-    for command in (train, evaluate, score, adapt):
+    for command in (train, evaluate, score, adapt, pictures):
         app.command(command)
 
 
@@ -41,7 +42,7 @@ def train(
     Parameters
     ----------
     task
-        A name from `unseen tasks`, or your own as package.module:function.
+        A name from `unseen tasks`, with /variant where it has some, or your own as package.module:function.
     out
         The run's folder; new, or one to go on with.
     method
@@ -49,11 +50,11 @@ def train(
     preset
         Named settings of the task: fast, reference or paper.
     augment
-        A batch transform before every step: cutout, autoaugment or randconv.
+        A batch transform before every step: cutout, autoaugment, randconv or flip_crop; several with commas between.
     resume
         Go on with the run in --out; start it if there is none, do nothing if it is finished.
     """
-    overrides = parse(set_ or []) | ({} if augment is None else {"augment": augment})
+    overrides = parse(set_ or []) | ({} if augment is None else parse([f"augment={augment}"]))
     run = train_run(
         task_named(task), method, out, preset=preset, overrides=overrides, seed=seed, resume=resume, device=device, task_word=task
     )
@@ -73,16 +74,25 @@ def train(
 
 
 def evaluate(run: RunFolder, *, task: TaskWord = None, device: Device = "auto", json_: Json = False) -> None:
-    """Accuracy of a run on every unseen domain, and on the held-out source."""
+    """What a run is worth on every unseen domain, and on the held-out source."""
     at = Run(run)
     result = exam.evaluate(at, task_of(at, task), device)
     if emit(result, json_):
         return
-    metric = next(k for k in result["source"] if k not in ("name", "n"))
+    metric = next(k for k in result["source"] if k not in ("name", "n", "classes"))
     rows = [[f"{result['source']['name']} (source)", percent(result["source"][metric]), result["source"]["n"]]]
     rows += [[name, percent(d[metric]), d["n"]] for name, d in result["domains"].items()]
     rows.append(["average, unseen", percent(result["average"]), ""])
     show(f"{result['task']} {result['method']} seed {result['seed']}", ["domain", metric, "n"], rows)
+    if "classes" in result["source"]:
+        domains = {result["source"]["name"]: result["source"], **result["domains"]}
+        names = list(result["source"]["classes"])
+        of_class = [[n, *(_share(d["classes"][n]) for d in domains.values())] for n in names]
+        show("intersection over union of each class", ["class", *domains], of_class)
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else percent(value)
 
 
 def score(
@@ -157,6 +167,34 @@ def adapt(
     lost = result["source_before"] - result["source_after"]
     if lost > 0.005:
         say(f"adapting made the source worse by {percent(lost)} points")
+
+
+def pictures(
+    *runs: RunFolder,
+    domain: str,
+    out: Path,
+    frames: int = 4,
+    task: TaskWord = None,
+    device: Device = "auto",
+    json_: Json = False,
+) -> None:
+    """Draw scenes of a domain beside their truth and what each run makes of them; for tasks with a class for every pixel.
+
+    Parameters
+    ----------
+    domain
+        A domain of the task.
+    out
+        The PNG to write.
+    frames
+        How many scenes, evenly spaced.
+    """
+    if not runs:
+        raise UnseenError("name at least one finished run: unseen pictures RUN [RUN ...] --domain dusk --out scenes.png")
+    made = [Run(folder) for folder in runs]
+    result = draw_pictures(made, task_of(made[0], task), domain, out, frames=frames, device=device)
+    if not emit(result, json_):
+        print(f"{result['picture']}: {domain}, {', '.join(result['runs'])}")
 
 
 def task_of(run: Run, named: str | None) -> Task:

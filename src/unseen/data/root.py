@@ -8,6 +8,7 @@ from pathlib import Path
 from unseen.errors import UnseenError
 
 VARIABLE = "UNSEEN_DATA"
+CACHE_VARIABLE = "UNSEEN_CACHE"
 
 
 class MissingData(UnseenError):
@@ -37,3 +38,13 @@ def remedy(name: str) -> str:
     named = os.environ.get(VARIABLE)
     now = f"now {named}" if named else f"not set now, so {data_root()} was looked in"
     return f"`unseen data fetch {name}` gets it or says how, or set {VARIABLE} to the folder that holds {name}/ ({now})"
+
+
+def cache_folder(name: str) -> Path:
+    """A folder for what is made once from data, such as corrupted copies; UNSEEN_CACHE names another place for it."""
+    named = os.environ.get(CACHE_VARIABLE)
+    if named:
+        return Path(named).expanduser() / name
+    import pooch
+
+    return Path(pooch.os_cache("unseen")) / "made" / name

@@ -19,13 +19,13 @@ class ERM(Method):
 
     def __init__(self, model: nn.Module, **common: Any) -> None:
         super().__init__(model, **common)
-        self.optimizer = self._adam(self.trainable().values())
+        self.model_optimizer = self._optimizer(self.trainable().values())
 
     def step(self, batch: Batch) -> dict[str, Tensor]:
         terms = self.losses(Batch(self._ready(batch.x), batch.y))
-        self.optimizer.zero_grad()
+        self.model_optimizer.zero_grad()
         terms["loss"].backward()
-        self.optimizer.step()
+        self.model_optimizer.step()
         self.steps_done += 1
         return {name: value.detach() for name, value in terms.items()}
 
@@ -40,4 +40,4 @@ class ERM(Method):
         return cross_entropy(logits, batch.y, self.ignore_label)
 
     def optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        return {"adam": self.optimizer}
+        return {"model": self.model_optimizer}

@@ -49,7 +49,7 @@ class JiGen(ERM):
         self.puzzles = whole("puzzles", puzzles, 1)
         self.register_buffer("orders", distant_orders(puzzles + 1).clone())
         self.head = EmbeddingHead(model, self.embedding, puzzles + 1, self.name)
-        self.optimizer = self._adam(self.trainable().values(), self.head.parameters())
+        self.model_optimizer = self._optimizer(self.trainable().values(), self.head.parameters())
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         x = images(batch.x, self.name)

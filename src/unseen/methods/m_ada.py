@@ -128,9 +128,9 @@ class MADA(GUD):
         ready = self.in_round() and self.autoencoder is not None
         logs = self.augment(self.mixed(batch)) if ready else self.learn_inputs(batch)
         domains = self.pool.drawn(len(batch.y)).to(self.device) if self.pool.domains else None
-        self.optimizer.zero_grad()
+        self.model_optimizer.zero_grad()
         logs |= self.meta_gradients(batch, domains)
-        self.optimizer.step()
+        self.model_optimizer.step()
         self.steps_done += 1
         return logs
 

@@ -49,7 +49,7 @@ class PAR(ERM):
             )
         outputs = width(submodule(model, perturbable_layers(model)[-1], "layer")) if classes is None else classes
         self.patch_classifier = nn.Linear(conv.out_channels, outputs)  # over channels: a 1x1 convolution of any dimension
-        self.patch_optimizer = self._adam({"params": list(self.patch_classifier.parameters()), "lr": patch_lr})
+        self.patch_optimizer = self._optimizer({"params": list(self.patch_classifier.parameters()), "lr": patch_lr})
 
     def step(self, batch: Batch) -> dict[str, Tensor]:
         batch = Batch(self._ready(batch.x), batch.y)
@@ -67,14 +67,14 @@ class PAR(ERM):
         local = self._local_loss(h, batch.y)
         weight = self.local_weight if self.steps_done >= self.warmup else 0.0
         loss = source - weight * local
-        self.optimizer.zero_grad()
+        self.model_optimizer.zero_grad()
         loss.backward()
-        self.optimizer.step()
+        self.model_optimizer.step()
         self.steps_done += 1
         return {"loss": loss.detach(), "source_loss": source.detach(), "local_loss": local.detach()}
 
     def optimizers(self) -> dict[str, Any]:
-        return {"adam": self.optimizer, "patch": self.patch_optimizer}
+        return {"model": self.model_optimizer, "patch": self.patch_optimizer}
 
     def _local_loss(self, h: Tensor, y: Tensor) -> Tensor:
         return local_loss(self.patch_classifier(h.movedim(1, -1)).movedim(-1, 1), y, self.ignore_label)

@@ -35,7 +35,7 @@ class SelfSuper(ERM):
         super().__init__(model, **common)
         self.rotation_weight = number("rotation_weight", rotation_weight, 0)
         self.head = EmbeddingHead(model, self.embedding, 4, self.name)
-        self.optimizer = self._adam(self.trainable().values(), self.head.parameters())
+        self.model_optimizer = self._optimizer(self.trainable().values(), self.head.parameters())
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         x = images(batch.x, self.name)

@@ -61,9 +61,6 @@ class UncertaintyGuided(Method):
         model: nn.Module,
         *,
         sites: tuple[str, ...] | list[str] | str = "auto",
-        embedding: str | None = None,
-        lr: float = 1e-4,
-        ignore_label: int = -100,
         draws: int = 5,
         order: Literal[1, 2] = 1,
         meta: bool = True,
@@ -92,13 +89,14 @@ class UncertaintyGuided(Method):
         kl_weight: float = 0.0,
         scale: Literal["mean", "sum"] = "mean",
         chunk: int | None = None,
+        **common: Any,
     ) -> None:
-        super().__init__(model, sites=sites, embedding=embedding, lr=lr, ignore_label=ignore_label)
+        super().__init__(model, sites=sites, **common)
         if not self.sites:
             raise UnseenError('uncertainty_guided needs at least one site: name layers, or sites="auto"')
         if sites == "auto":
             log.warning('sites="auto": noise enters at "%s"', self.sites[0])
-        if embedding is None and adversarial:
+        if self.embedding is None and adversarial:
             self.embedding = self._last_hidden_layer()
             log.warning('embedding=None: the adversary is bounded at "%s"', self.embedding)
         self.draws, self.order, self.meta = whole("draws", draws, 1), order, meta
@@ -143,7 +141,8 @@ class UncertaintyGuided(Method):
         self.register_buffer("ascents_done", torch.zeros((), dtype=torch.int64))
         self.register_buffer("spreads", torch.ones(len(self.sites)))  # of each site's clean features, as last seen
         psi = [*self.heads.parameters(), *self.mixup_head.parameters()]
-        self.optimizer = self._adam(self.trainable().values(), {"params": psi, "lr": lr if head_lr is None else head_lr})
+        heads = {"params": psi, "lr": self.lr if head_lr is None else head_lr, "weight_decay": 0.0}
+        self.model_optimizer = self._optimizer(self.trainable().values(), heads)
         self._pass: PerturbedPass | None = None
 
     @property
@@ -160,14 +159,14 @@ class UncertaintyGuided(Method):
 
     def step(self, batch: Batch) -> dict[str, Tensor]:
         batch = Batch(self._ready(batch.x), batch.y)
-        self.optimizer.zero_grad()
+        self.model_optimizer.zero_grad()
         if self.steps_done < self.warmup:
             logs = self._plain_gradients(batch)
         else:
             transported = self.ascend(batch) if self._ascent_is_due() else {}
             logs = {**self.meta_gradients(batch), **transported}
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        self.model_optimizer.step()
+        self.model_optimizer.zero_grad()
         self.steps_done += 1
         return logs
 
@@ -177,7 +176,7 @@ class UncertaintyGuided(Method):
         return [f"{steps} steps are all warm-up (warmup={self.warmup}): this is plain training, and its score means nothing"]
 
     def optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        return {"adam": self.optimizer}
+        return {"model": self.model_optimizer}
 
     def _plain_gradients(self, batch: Batch) -> dict[str, Tensor]:
         logits = self.model(*batch.x)

@@ -1,5 +1,11 @@
 """Plain modules, with no method inside."""
 
+from unseen.models.allconv import AllConv
 from unseen.models.digits import DigitsNet
+from unseen.models.fcn32s import FCN32s
+from unseen.models.lenet import LeNet
+from unseen.models.resnet import ResNet
+from unseen.models.review_mlp import ReviewMLP
+from unseen.models.wide_resnet import WideResNet
 
-__all__ = ["DigitsNet"]
+__all__ = ["AllConv", "DigitsNet", "FCN32s", "LeNet", "ResNet", "ReviewMLP", "WideResNet"]

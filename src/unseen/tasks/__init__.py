@@ -8,30 +8,53 @@ from collections.abc import Callable
 
 from unseen.contracts import Task
 from unseen.errors import UnseenError
+from unseen.tasks.amazon_reviews import amazon_reviews
+from unseen.tasks.amazon_shifts import amazon_shifts
+from unseen.tasks.cifar10_c import cifar10_c
 from unseen.tasks.digits import digits
 from unseen.tasks.digits_shifts import digits_shifts
+from unseen.tasks.driving import driving
+from unseen.tasks.google_commands import google_commands
 from unseen.tasks.mini_digits import mini_digits
+from unseen.tasks.speech_shifts import speech_shifts
 
-TASKS: dict[str, Callable[[], Task]] = {
+TASKS: dict[str, Callable[..., Task]] = {
     "mini_digits": mini_digits,
     "digits": digits,
-    "digits_shifts": digits_shifts,
+    "cifar10_c": cifar10_c,
+    "driving": driving,
+    "amazon_reviews": amazon_reviews,
+    "google_commands": google_commands,
+    "digits_shifts": digits_shifts,  # the last ones are to choose settings by
+    "amazon_shifts": amazon_shifts,
+    "speech_shifts": speech_shifts,
 }
 
 
-def task_named(name: str) -> Task:
-    """A task of ours by its name, or a user's as "package.module:function", which is imported because they named it."""
-    if ":" not in name:
+def variants_of(name: str) -> tuple[str, ...]:
+    """The variants of one of our tasks, the default first; none if it comes in one only."""
+    return getattr(sys.modules[TASKS[name].__module__], "VARIANTS", ())
+
+
+def task_named(word: str) -> Task:
+    """A task of ours as "name" or "name/variant", or a user's as "package.module:function", imported because they named it."""
+    name, slash, variant = word.partition("/")
+    chosen = (variant,) if slash else ()
+    if ":" not in word:
         if name not in TASKS:
             raise UnseenError(f'no task "{name}"; there are: {", ".join(TASKS)}; or name your own as package.module:function')
-        return TASKS[name]()
+        if slash and not variants_of(name):
+            raise UnseenError(f'{name} has no variants: write "{name}", not "{word}"')
+        if slash and variant not in variants_of(name):
+            raise UnseenError(f'{name} has no variant "{variant}"; it has: {", ".join(variants_of(name))}')
+        return TASKS[name](*chosen)
     module, _, function = name.partition(":")
     if "" not in sys.path:  # the console script does not look in the folder it is called from
         sys.path.append("")  # last: what lies there must not stand in for an installed package
     try:
-        task = getattr(importlib.import_module(module), function)()
+        task = getattr(importlib.import_module(module), function)(*chosen)
     except (ImportError, AttributeError, ValueError, TypeError) as error:
-        raise UnseenError(f'cannot make a task from "{name}": {error}') from error
+        raise UnseenError(f'cannot make a task from "{word}": {error}') from error
     if not isinstance(task, Task):
-        raise UnseenError(f'"{name}" must return an unseen.Task, it returned {type(task).__name__}')
+        raise UnseenError(f'"{word}" must return an unseen.Task, it returned {type(task).__name__}')
     return task

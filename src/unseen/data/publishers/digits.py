@@ -1,53 +1,9 @@
-"""Who publishes the real data, where, under what licence, and what a whole download weighs.
-
-Nothing here was fetched while this was written: addresses are those in common use, and a checksum is stated only where it is
-published and widely used (torchvision and TensorFlow Datasets state those of MNIST and SVHN). Where none is known it is None:
-then the SHA256 of the first download is kept beside the file as <name>.sha256, and later downloads must match it.
-"""
+"""MNIST and its unseen domains: SVHN, MNIST-M, SYN, USPS."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-
 from unseen.data import digits
-from unseen.errors import UnseenError
-
-
-@dataclass(frozen=True)
-class PublishedFile:
-    """One download: its path below the data set's folder, its addresses in order of trust, its checksum and size in bytes."""
-
-    name: str
-    urls: tuple[str, ...]
-    sha256: str | None = None
-    size: int | None = None
-
-
-@dataclass(frozen=True)
-class Part:
-    """A published split of one domain. `needed` says that the task does not run without it."""
-
-    domain: str
-    split: str
-    images: int
-    needed: bool
-    page: str
-    licence: str
-    files: tuple[PublishedFile, ...] = ()
-    by_hand: str = ""  # how to get it, where no program can; {folder} is the data set's
-
-
-@dataclass(frozen=True)
-class DataSet:
-    """What a task reads: its parts, and a reader that gives a part's number of images or says what is wrong."""
-
-    name: str
-    summary: str
-    parts: tuple[Part, ...]
-    main_file: Callable[[Part], str]
-    count: Callable[[Part, Path], int]
+from unseen.data.publishers.parts import DataSet, Part, PublishedFile
 
 
 def _mnist(name: str, sha256: str, size: int) -> PublishedFile:
@@ -108,11 +64,3 @@ DIGITS = DataSet(
     main_file=lambda part: digits.MAIN_FILE[part.domain, part.split],
     count=lambda part, folder: len(digits.originals(part.domain, part.split, folder)[1]),
 )  # fmt: skip
-
-DATA_SETS: dict[str, DataSet] = {"digits": DIGITS}
-
-
-def data_set(name: str) -> DataSet:
-    if name not in DATA_SETS:
-        raise UnseenError(f'no data set "{name}"; there are: {", ".join(DATA_SETS)}')
-    return DATA_SETS[name]

@@ -1,0 +1,76 @@
+"""What making CIFAR-10-C costs: the time of all 75 sets, and with --sheet a contact sheet of 15 corruptions x 5 severities.
+
+    python benchmarks/corruptions.py [--images 2000] [--sheet corruptions.png] [--show 11]
+
+Needs CIFAR-10's test file and the frost overlays (docs/tasks/cifar10_c.md). One process; prints JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+from unseen.data import cifar10
+from unseen.data.corruptions import CORRUPTIONS, GROUPS, SEVERITIES, corrupted
+from unseen.errors import UnseenError
+
+
+def test_images(count: int) -> NDArray[np.uint8]:
+    pixels, _ = cifar10.images(cifar10.Part("test", 0, count))
+    return np.ascontiguousarray(pixels.permute(0, 2, 3, 1).numpy())
+
+
+def timed(images: NDArray[np.uint8]) -> dict[str, float]:
+    """Seconds of the five sets of each corruption."""
+    seconds = {}
+    for name in CORRUPTIONS:
+        start = time.perf_counter()
+        for severity in SEVERITIES:
+            corrupted(images, name, severity)
+        seconds[name] = round(time.perf_counter() - start, 3)
+    return seconds
+
+
+def sheet(image: NDArray[np.uint8], scale: int = 3) -> Image.Image:
+    """One row for each corruption: its name, the clean image, the five severities."""
+    tile, margin, words = 32 * scale, 4, 230
+    width, height = words + 6 * (tile + margin), len(CORRUPTIONS) * (tile + margin)
+    canvas = Image.new("RGB", (width, height), "white")
+    draw, font = ImageDraw.Draw(canvas), ImageFont.load_default(18)
+    rows = [(group, name) for group, names in GROUPS.items() for name in names]
+    for row, (group, name) in enumerate(rows):
+        top = row * (tile + margin)
+        draw.text((8, top + tile // 2 - 20), f"{group}\n{name}", fill="black", font=font)
+        shown = [image, *(corrupted(image[None], name, severity)[0] for severity in SEVERITIES)]
+        for column, pixels in enumerate(shown):
+            large = Image.fromarray(pixels).resize((tile, tile), Image.Resampling.NEAREST)
+            canvas.paste(large, (words + column * (tile + margin), top))
+    return canvas
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, default=2000)
+    parser.add_argument("--sheet", type=Path, help="write the contact sheet to this PNG")
+    parser.add_argument("--show", type=int, default=11, help="which test image the sheet shows")
+    args = parser.parse_args()
+    if args.sheet:
+        sheet(test_images(args.show + 1)[args.show]).save(args.sheet)
+    images = test_images(args.images)
+    seconds = timed(images)
+    sets = len(CORRUPTIONS) * len(SEVERITIES)
+    print(json.dumps({"sets": sets, "images": len(images), "seconds": round(sum(seconds.values()), 2), "by_corruption": seconds}))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except UnseenError as error:
+        sys.exit(str(error))

@@ -1,0 +1,40 @@
+"""Reviews of four kinds of products: the 5,000 counts that DANN and the paper use, and the raw texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from unseen.data import amazon_reviews
+from unseen.data.publishers.parts import DataSet, Part
+
+_COUNTS, _TEXTS = (
+    "https://github.com/GRAAL-Research/domain_adversarial_neural_network",
+    "https://www.cs.jhu.edu/~mdredze/datasets/sentiment/",
+)
+_BY_HAND = f"the counts are in the folder data of {_COUNTS}, as <domain>_<split>.svmlight: put the eight files into " + "{folder}"
+_RAW = (
+    f"optional, for the variants whose names end in _raw: get processed_acl or unprocessed from {_TEXTS} "
+    "and put it as docs/tasks/amazon_reviews.md says into {folder}"
+)
+_TESTED = {"books": 4465, "dvd": 3586, "electronics": 5681, "kitchen": 5945}
+
+AMAZON_REVIEWS = DataSet(
+    "amazon_reviews",
+    "product reviews for the task amazon_reviews",
+    (
+        *(
+            Part(domain, split, n, True, _COUNTS, "none stated", by_hand=_BY_HAND)
+            for domain, tested in _TESTED.items()
+            for split, n in (("train", 2000), ("test", tested))
+        ),
+        *(Part(domain, "raw", 2000, False, _TEXTS, "none stated", by_hand=_RAW) for domain in _TESTED),
+    ),
+    main_file=lambda part: f"{part.domain}.jsonl.gz" if part.split == "raw" else f"msda5000_{part.domain}_{part.split}.npz",
+    count=lambda part, folder: _count(part, folder),
+)
+
+
+def _count(part: Part, folder: Path) -> int:
+    if part.split == "raw":
+        return len(amazon_reviews.reviews(part.domain, folder)[1])
+    return len(amazon_reviews.published(part.domain, part.split, folder)[1])

@@ -1,0 +1,44 @@
+"""Street scenes: CamVid, CARLA and SYNTHIA. None of them can be downloaded by a program as the task reads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from unseen.data import driving, synthia
+from unseen.data.publishers.parts import DataSet, Part
+
+_CAMVID, _CARLA, _SYNTHIA = (
+    "http://mi.eng.cam.ac.uk/research/projects/VideoRec/CamVid/",
+    "https://carla.org",
+    "https://synthia-dataset.net",
+)
+_LAYOUT = "put it as docs/tasks/driving.md says: {folder}/camvid, {folder}/carla and {folder}/classes.json"
+_SEQUENCE = (
+    f"its publisher asks for a registration: get the video sequence from {_SYNTHIA} and unpack it, so that "
+    "{folder}/synthia holds a folder such as SYNTHIA-SEQS-01-DAWN"
+)
+_PLACES = {"highway": ("dawn", "fog"), **dict.fromkeys(("ny", "euro"), ("dawn", "fog", "night", "spring", "winter"))}
+
+DRIVING = DataSet(
+    "driving",
+    "street scenes for the task driving",
+    (
+        Part("day", "all", 577, True, _CAMVID, "none stated", by_hand=_LAYOUT),
+        Part("dusk", "all", 124, True, _CAMVID, "none stated", by_hand=_LAYOUT),
+        Part("clear", "all", 300, False, _CARLA, "none stated for the frames", by_hand=_LAYOUT),
+        *(
+            Part(f"{place}_{weather}", "all", 900, False, _SYNTHIA, "non-commercial use only", by_hand=_SEQUENCE)
+            for place, weathers in _PLACES.items()
+            for weather in weathers
+        ),
+    ),
+    main_file=lambda part: {"day": "camvid", "dusk": "camvid", "clear": "carla"}.get(part.domain, "synthia"),
+    count=lambda part, folder: _count(part, folder),
+)  # fmt: skip
+
+
+def _count(part: Part, folder: Path) -> int:
+    if part.domain in ("day", "dusk", "clear"):
+        return sum(map(len, driving.sequences(part.domain, folder)))
+    place, _, weather = part.domain.partition("_")
+    return len(synthia.frames(place, weather, folder))

@@ -1,0 +1,33 @@
+"""Google's Speech Commands: one-second clips of spoken words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from unseen.data import speech
+from unseen.data.publishers.parts import DataSet, Part
+from unseen.data.root import MissingData
+
+_PAGE = "https://research.google/blog/launching-the-speech-commands-dataset/"
+_ARCHIVE = "http://download.tensorflow.org/data/speech_commands_v0.01.tar.gz"
+_BY_HAND = f"get {_ARCHIVE} (1.5 GB) and unpack it in " + "{folder}/speech_commands_v0.01"
+
+GOOGLE_COMMANDS = DataSet(
+    "google_commands",
+    "spoken words for the task google_commands",
+    (
+        Part("google_commands", "train", 51_088, True, _PAGE, "CC BY 4.0", by_hand=_BY_HAND),
+        Part("google_commands", "val", 6_798, True, _PAGE, "CC BY 4.0", by_hand=_BY_HAND),
+        Part("google_commands", "test", 6_835, True, _PAGE, "CC BY 4.0", by_hand=_BY_HAND),
+        Part("background noise", "all", 6, True, _PAGE, "CC BY 4.0", by_hand=_BY_HAND),
+    ),
+    main_file=lambda part: speech.VERSION_FOLDER,
+    count=lambda part, folder: _count(part, folder),
+)
+
+
+def _count(part: Part, folder: Path) -> int:
+    if not folder.is_dir():
+        raise MissingData(f"{folder} does not exist")
+    place = folder / speech.VERSION_FOLDER if (folder / speech.VERSION_FOLDER).is_dir() else folder
+    return len(speech.noise_files(place)) if part.split == "all" else len(speech.clips(part.split, place))

@@ -1,0 +1,42 @@
+"""What a published data set is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class PublishedFile:
+    """One download: its path below the data set's folder, its addresses in order of trust, its checksum and size in bytes."""
+
+    name: str
+    urls: tuple[str, ...]
+    sha256: str | None = None
+    size: int | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    """A published split of one domain. `needed` says that the task does not run without it."""
+
+    domain: str
+    split: str
+    images: int
+    needed: bool
+    page: str
+    licence: str
+    files: tuple[PublishedFile, ...] = ()
+    by_hand: str = ""  # how to get it, where no program can; {folder} is the data set's
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """What a task reads: its parts, and a reader that gives a part's number of images or says what is wrong."""
+
+    name: str
+    summary: str
+    parts: tuple[Part, ...]
+    main_file: Callable[[Part], str]
+    count: Callable[[Part, Path], int]

@@ -1,0 +1,137 @@
+"""SYNTHIA's video sequences as they are published: driving/synthia/SYNTHIA-SEQS-01-DAWN/{RGB,GT/LABELS}/Stereo_Left/Omni_F.
+
+A sequence is minutes of work to decode, so its small frames are kept in the cache folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from unseen.data.driving import IGNORE, NAME, UNKNOWN, Array, Frame, block, image_at, looked_up, off, paired
+from unseen.data.root import cache_folder, data_folder
+from unseen.errors import UnseenError
+
+log = logging.getLogger("unseen")
+
+PLACES = {"highway": "01", "ny": "02", "euro": "04"}  # the publisher's Highway, New York-like and Old European Town
+WEATHERS = ("dawn", "fog", "night", "spring", "winter")  # those of the paper
+CAMERA = "Stereo_Left/Omni_F"  # the left front one
+SIZE = (320, 190)  # width and height, a quarter of 1280x760
+MOST = 900  # frames of a domain, as in the paper
+TRAIN_SHARE = 0.8  # the paper holds nothing out, and a sequence may have no more than its 900 frames
+CLASSES = (
+    "void", "sky", "building", "road", "sidewalk", "fence", "vegetation", "pole", "car", "sign", "pedestrian", "bicycle",
+    "lane_marking", "traffic_light",
+)  # fmt: skip
+_LAYOUT = (
+    f"RGB/{CAMERA}/<number>.png, 1280x760, beside GT/LABELS/{CAMERA}/<number>.png, "
+    "16-bit RGB with the class in the first channel: 0 to 12, and 15 for traffic lights"
+)
+_RESERVED = (13, 14)
+_VERSION = 1  # of what is kept in the cache: raise it when the same files would give other arrays
+
+
+def scenes(place: str, weather: str, split: str | None = None) -> tuple[Tensor, Tensor]:
+    """Images (N, 3, 190, 320) and class numbers (N, 190, 320), uint8, of a split or, without one, of the whole sequence.
+
+    Of more than 900 frames, 900 are drawn at random, the same ones at every call.
+    """
+    everything = frames(place, weather)
+    chosen = drawn(everything if split is None else block(everything, split, TRAIN_SHARE), MOST)
+    pixels, labels = _remembered(sequence_name(place, weather), chosen)
+    return torch.from_numpy(pixels), torch.from_numpy(labels)
+
+
+def sequence_name(place: str, weather: str) -> str:
+    if place not in PLACES or weather not in WEATHERS:
+        raise UnseenError(f"no SYNTHIA domain {place} {weather}; there are {', '.join(PLACES)} in {', '.join(WEATHERS)}")
+    return f"SYNTHIA-SEQS-{PLACES[place]}-{weather.upper()}"
+
+
+def frames(place: str, weather: str, folder: Path | None = None) -> list[Frame]:
+    """All frames of the left front camera, in order of time."""
+    folder = (data_folder(NAME) if folder is None else folder) / "synthia" / sequence_name(place, weather)
+    return paired(folder / "RGB" / CAMERA, folder / "GT/LABELS" / CAMERA, ".png", f"{folder.name}/ with {_LAYOUT}")
+
+
+def drawn(frames: Sequence[Frame], most: int) -> list[Frame]:
+    """At most so many of the frames, at random but always the same, in order."""
+    if len(frames) <= most:
+        return list(frames)
+    return [frames[i] for i in sorted(np.random.default_rng(0).choice(len(frames), most, replace=False))]
+
+
+def class_lookup() -> Array:
+    """Our class of each published number, (256,)."""
+    table = np.full(256, UNKNOWN, np.uint8)
+    table[:13] = range(13)
+    table[15] = 13
+    table[list(_RESERVED)] = IGNORE
+    return table
+
+
+def label_at(path: Path, size: tuple[int, int]) -> Array:
+    """Class numbers of a published label map in the given width and height, (H, W)."""
+    return looked_up(path, _first_channel(path), class_lookup(), size)
+
+
+def _first_channel(path: Path) -> Image.Image:
+    try:
+        with Image.open(path) as image:
+            rawmode = image.tile[0][3] if image.tile else None
+            if (image.format, rawmode) != ("PNG", "RGB;16B"):
+                raise off(path, f"it is {image.format} {rawmode}", _LAYOUT)
+            # Pillow keeps the high byte of 16, and the class is in the low one: read as the other byte order, they swap.
+            image.tile = [(*image.tile[0][:3], "RGB;16L")]  # type: ignore[list-item]
+            return image.getchannel(0)
+    except (OSError, SyntaxError, ValueError) as error:
+        raise off(path, f"it cannot be read ({error})", _LAYOUT) from error
+
+
+def _read(chosen: Sequence[Frame]) -> tuple[Array, Array]:
+    pixels = np.empty((len(chosen), 3, SIZE[1], SIZE[0]), np.uint8)
+    labels = np.empty((len(chosen), SIZE[1], SIZE[0]), np.uint8)
+    for index, frame in enumerate(chosen):
+        pixels[index] = image_at(frame.image, SIZE).transpose(2, 0, 1)
+        labels[index] = label_at(frame.label, SIZE)
+    return pixels, labels
+
+
+def _remembered(name: str, chosen: Sequence[Frame]) -> tuple[Array, Array]:
+    """The frames from the cache, if it holds them whole, else from their files."""
+    kept = cache_folder(NAME) / f"{name}-{_digest(chosen)}.npz"
+    try:
+        with np.load(kept, allow_pickle=False) as arrays:
+            return arrays["pixels"], arrays["labels"]
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):  # not there yet, or cut short
+        pass
+    pixels, labels = _read(chosen)
+    temporary = None
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=kept.parent, prefix=f".{kept.name}.", delete=False) as file:
+            temporary = Path(file.name)
+            np.savez(file, pixels=pixels, labels=labels)
+        temporary.replace(kept)
+    except OSError as error:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+        log.warning("%s is decoded at every call: %s cannot be written (%s)", name, kept, error)
+    return pixels, labels
+
+
+def _digest(chosen: Sequence[Frame]) -> str:
+    """A name for all that the arrays depend on: files, sizes, times of change, and this code."""
+    files = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for frame in chosen for file in frame]
+    return hashlib.sha256(json.dumps([_VERSION, SIZE, files]).encode()).hexdigest()[:16]

@@ -1,0 +1,22 @@
+"""The paper's backbone for bags of words."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+
+class ReviewMLP(nn.Module):
+    """fc50-fc50-classes on counts of 5,000 words and word pairs, (N, 5000)."""
+
+    def __init__(self, inputs: int = 5000, hidden: int = 50, classes: int = 2) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(inputs, hidden)
+        self.relu1 = nn.ReLU()
+        self.fc2 = nn.Linear(hidden, hidden)
+        self.relu2 = nn.ReLU()
+        self.fc3 = nn.Linear(hidden, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.relu1(self.fc1(x))
+        x = self.relu2(self.fc2(x))
+        return self.fc3(x)

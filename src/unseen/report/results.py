@@ -1,0 +1,168 @@
+"""A grid's results on disk: summary.json, table.md, table.csv, runs.json."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from unseen.report.benchmark import SELECTIONS, Part, interval, measured_run, parts_of, summary
+from unseen.report.figures import mean_and_std
+from unseen.report.tables import markdown, percent
+
+WIDE = 8  # figures in a row; more of them stand below each other, with a column for each method
+
+
+def write_results(folder: Path, facts: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Write every table of the runs; the rows of summary.json are given back."""
+    if not runs:
+        return []
+    measured = [measured_run(facts, run) for run in runs]
+    parts = parts_of(facts, measured)
+    rows = [row for part in parts for row in summary(facts, part)]
+    pages = {
+        "summary.json": json.dumps(rows, indent=1) + "\n",
+        "table.csv": _csv(rows),
+        "table.md": page(facts, parts),
+        "runs.json": json.dumps({**facts, "runs": [_facts_of(run) for run in measured]}, indent=1) + "\n",
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in pages.items():
+        (folder / name).write_text(text)
+    return rows
+
+
+def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({**row, "seeds": " ".join(map(str, row["seeds"]))} for row in rows)
+    return out.getvalue()
+
+
+def _facts_of(run: Mapping[str, Any]) -> dict[str, Any]:
+    config = run["config"]
+    told = ("run", "preset", "loop", "settings", "model", "commit", "versions", "device", "threads")
+    kept = {k: config[k] for k in told if k in config}
+    same = {k: run[k] for k in ("variant", "method", "setting", "seed", "steps", "seconds", "chosen", "figures")}
+    return {**same, **kept}
+
+
+# ------------------------------------------------------------------------------------------------------ the page
+
+
+def page(facts: Mapping[str, Any], parts: Sequence[Part]) -> str:
+    """All tables as one page of Markdown, a section for each variant."""
+    runs = [run for part in parts for run in part.runs]
+    seeds = sorted({run["seed"] for run in runs})
+    commits = sorted({str(run["config"].get("commit")) for run in runs})
+    told = [
+        f"# {facts['task']}: {facts['metric']}, %",
+        f"Made by `{facts['command']}` from the records of its runs; seeds {', '.join(map(str, seeds))}; commit "
+        f"{', '.join(commits)}; last checkpoints unless a column says otherwise; mean ± std over seeds; in brackets what the "
+        "paper reports. Seconds are of training, one thread a run, on whatever else the machine was doing.",
+    ]
+    for part in parts:
+        if len(parts) > 1:
+            told.append(f"## {part.variant}" if part.source else "## all variants together")
+        told += _section(part)
+    if any("oracle" in run["figures"] for run in runs):
+        told.append("\n".join(f"- {name}: {what}" for name, what in SELECTIONS.items()))
+    told.append(
+        "The intervals are Student's t over paired seeds: they hold the mean difference between seeds, not between data sets. "
+        "With three seeds one is 2.5 times the standard deviation of the differences, so only differences above that are told "
+        "apart."
+    )
+    return "\n\n".join(told) + "\n"
+
+
+def _section(part: Part) -> list[str]:
+    groups = part.groups()
+    told = [_across(part, groups) if len(part.domains) + len(part.averages) <= WIDE else _down(part, groups)]
+    if selections := _selection_table(groups):
+        told += ["Which checkpoint:", selections]
+    if compared := _comparison(part, groups):
+        told += [f"Against {groups[0][0]['label']}, seed by seed:", compared]
+    return told
+
+
+def _names(part: Part) -> list[str]:
+    return [*([part.source] if part.source else []), *part.domains, *part.averages]
+
+
+def _across(part: Part, groups: Sequence[list[dict[str, Any]]]) -> str:
+    """A row for each method."""
+    header = ["", *(_heading(part, name) for name in _names(part)), "updates", "seconds", "seeds"]
+    return markdown(header, [[runs[0]["label"], *(_cell(part, runs, n) for n in _names(part)), *_cost(runs)] for runs in groups])
+
+
+def _down(part: Part, groups: Sequence[list[dict[str, Any]]]) -> str:
+    """A column for each method."""
+    header = ["", *(runs[0]["label"] for runs in groups)]
+    body = [[_heading(part, name), *(_cell(part, runs, name) for runs in groups)] for name in _names(part)]
+    costs = zip(("updates", "seconds", "seeds"), *(_cost(runs) for runs in groups), strict=True)
+    return markdown(header, [*body, *(list(row) for row in costs)])
+
+
+def _heading(part: Part, name: str) -> str:
+    return f"{name} (source)" if name == part.source else name
+
+
+def _cost(runs: Sequence[Mapping[str, Any]]) -> list[Any]:
+    seconds, _ = mean_and_std([run["seconds"] for run in runs])
+    return [runs[0]["steps"], f"{seconds:.0f}", len(runs)]
+
+
+def _cell(part: Part, runs: Sequence[Mapping[str, Any]], name: str) -> str:
+    reported = paper_figure(runs[0]["paper"], part, name)
+    return _spread([run["figures"]["last"][name] for run in runs]) + (f" [{reported}]" if reported else "")
+
+
+def paper_figure(paper: Mapping[str, float], part: Part, name: str) -> str:
+    """What the paper reports for a domain or an average: of the same domains, else of its own, which is said."""
+    over = part.averages.get(name)
+    if over is not None and all(d in paper for d in over):
+        return percent(math.fsum(paper[d] for d in over) / len(over))
+    if name in paper:
+        return percent(paper[name]) + (" over its own domains" if over is not None else "")
+    return ""
+
+
+def _spread(values: Sequence[float]) -> str:
+    mean, std = mean_and_std(values)
+    return f"{percent(mean)} ± {percent(std)}" if len(values) > 1 else percent(mean)
+
+
+def _selection_table(groups: Sequence[list[dict[str, Any]]]) -> str:
+    rows = []
+    for runs in groups:
+        if all("oracle" in run["figures"] for run in runs):
+            rows.append([runs[0]["label"], *(_spread([run["figures"][name]["average"] for run in runs]) for name in SELECTIONS)])
+    return markdown(["average, unseen", *SELECTIONS], rows) if rows else ""
+
+
+def _verdict(mean: float, half: float) -> str:
+    return "cannot be told apart" if abs(mean) <= half else "above" if mean > 0 else "below"
+
+
+def _comparison(part: Part, groups: Sequence[list[dict[str, Any]]]) -> str:
+    """Every row against the first, seed by seed."""
+    base, *others = groups
+    of_seed = {run["seed"]: run["figures"]["last"] for run in base}
+    rows = []
+    for runs in others:
+        pairs = [(run["figures"]["last"], of_seed[run["seed"]]) for run in runs if run["seed"] in of_seed]
+        if not pairs:
+            continue
+        gains = [ours["average"] - theirs["average"] for ours, theirs in pairs]
+        half, (mean, _) = interval(gains), mean_and_std(gains)
+        above = sum(math.fsum(ours[d] - theirs[d] for ours, theirs in pairs) > 0 for d in part.domains)
+        told = ["one seed", "-"] if half is None else [f"± {100 * half:.1f}", _verdict(mean, half)]
+        by_seed = ", ".join(f"{100 * gain:+.1f}" for gain in gains)
+        rows.append([runs[0]["label"], f"{100 * mean:+.1f}", *told, f"{above} of {len(part.domains)}", by_seed])
+    header = ["average, unseen, points", "mean", "95 % interval", "so it is", "domains above", "by seed"]
+    return markdown(header, rows) if rows else ""

@@ -1,0 +1,76 @@
+"""cifar10_c: trained on clean CIFAR-10, tested under 15 corruptions at five severities, the 75 unseen domains."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from unseen.contracts import Domain, Task
+from unseen.data import cifar10
+from unseen.errors import UnseenError
+from unseen.models import AllConv, WideResNet
+
+VARIANTS: tuple[str, ...] = ("allconv", "wrn_40_2")
+CORRUPTIONS = (
+    "gaussian_noise", "shot_noise", "impulse_noise",
+    "defocus_blur", "glass_blur", "motion_blur", "zoom_blur",
+    "snow", "frost", "fog", "brightness",
+    "contrast", "elastic_transform", "pixelate", "jpeg_compression",
+)  # fmt: skip
+SEVERITIES = (1, 2, 3, 4, 5)
+# The paper names SGD with Nesterov momentum, lr, batch, linear decay and epochs; weight decay, flips and crops are those of
+# the wide residual networks whose procedure it follows.
+_TRAINING: dict[str, Any] = {
+    "lr": 0.1, "decay": "linear", "batch": 128, "optimizer": "sgd", "weight_decay": 5e-4, "augment": "flip_crop",
+}  # fmt: skip
+PRESETS: dict[str, dict[str, Any]] = {
+    "fast": {**_TRAINING, "width": 0.25, "steps": 1500},
+    "paper": {**_TRAINING, "steps": 75_000},  # 200 epochs of the 48,000 images learned from where all of CIFAR-10 is there
+}
+
+
+def allconv(*, width: float = 1.0) -> nn.Module:
+    return AllConv(len(cifar10.CLASS_NAMES), width)
+
+
+def wrn_40_2(*, width: float = 1.0) -> nn.Module:
+    return WideResNet(len(cifar10.CLASS_NAMES), width)
+
+
+def cifar10_c(variant: str = "allconv") -> Task:
+    if variant not in VARIANTS:
+        raise UnseenError(f'cifar10_c has no variant "{variant}"; it has: {", ".join(VARIANTS)}')
+    return Task(
+        name="cifar10_c",
+        variant=variant,
+        summary="CIFAR-10 -> 15 corruptions x 5 severities of CIFAR-10-C, named fog/3; real data; variants: the backbones",
+        source=Domain("cifar10", _load_source),
+        targets=tuple(Domain(f"{name}/{s}", partial(_load_target, name, s)) for name in CORRUPTIONS for s in SEVERITIES),
+        classes=len(cifar10.CLASS_NAMES),
+        class_names=cifar10.CLASS_NAMES,
+        model={"allconv": allconv, "wrn_40_2": wrn_40_2}[variant],
+        sites=("conv1",),
+        embedding="pool",
+        presets=PRESETS,
+    )
+
+
+def _load_source(split: str) -> TensorDataset:
+    from unseen.data.digits import Pictures
+
+    known = cifar10.parts()
+    if split not in known:
+        raise UnseenError(f'the source cifar10 has no split "{split}"; it has: {", ".join(known)}')
+    return Pictures(*cifar10.images(known[split]))
+
+
+def _load_target(corruption: str, severity: int, split: str) -> TensorDataset:
+    from unseen.data.cifar10_c import images  # scipy and Pillow: only where they are needed
+    from unseen.data.digits import Pictures
+
+    if split != "test":
+        raise UnseenError(f'{corruption}/{severity} has no split "{split}", only test: CIFAR-10-C has corrupted test images only')
+    return Pictures(*images(corruption, severity))
