@@ -100,3 +100,14 @@ def test_fast_is_a_quarter_wide_and_paper_is_as_printed():
     assert PRESETS["paper"] == {**paper, "steps": 200 * (48_000 // 128)}
     with pytest.raises(UnseenError, match='no variant "resnet"; it has: allconv, wrn_40_2'):
         cifar10_c("resnet")
+
+
+def test_a_model_with_a_narrow_strided_convolution_is_not_laid_out_channels_last():
+    from torch import nn
+
+    from unseen.sites import laid_out_for
+
+    x = (torch.rand(2, 4, 8, 8),)
+    narrow, wide = nn.Sequential(nn.Conv2d(4, 8, 1, stride=2)), nn.Sequential(nn.Conv2d(4, 16, 3), nn.Conv2d(16, 8, 1, stride=2))
+    assert laid_out_for(narrow, x)[0].is_contiguous()
+    assert laid_out_for(wide, x)[0].is_contiguous(memory_format=torch.channels_last)

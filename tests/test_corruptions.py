@@ -350,3 +350,21 @@ def test_pixelate_and_jpeg_are_pillows(photos):
     file = io.BytesIO()
     image.save(file, "JPEG", quality=40)
     assert (corrupted(photos, "jpeg_compression", 5)[7] == np.asarray(Image.open(file))).all()
+
+
+def test_the_extra_ones_are_not_in_the_benchmark_and_do_what_they_say():
+    from unseen.data.corruptions import EXTRA
+
+    assert not set(EXTRA) & set(CORRUPTIONS)
+    images = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), dtype=np.uint8)
+    images[0, 0, 0] = 100  # grey has no hue of its own
+    made = corrupted(images, "saturate", 4).astype(int)
+    for i, j in ((0, 0), (5, 7), (31, 31)):
+        hue, saturation, value = colorsys.rgb_to_hsv(*(images[0, i, j] / 255))
+        slow = np.array(colorsys.hsv_to_rgb(hue, min(1, 2 * saturation + 0.1), value)) * 255
+        assert np.abs(made[0, i, j] - slow).max() <= 1  # cut, not rounded
+    black, light = np.zeros((1, 32, 32, 3), np.uint8), np.full((1, 32, 32, 3), 120, np.uint8)
+    assert (corrupted(black, "speckle_noise", 5) == 0).all()
+    assert corrupted(light, "speckle_noise", 5).std() == pytest.approx(0.2 * 120, rel=0.05)
+    assert (corrupted(light, "gaussian_blur", 5) == light).all()
+    assert corrupted(images, "gaussian_blur", 5).std() < corrupted(images, "gaussian_blur", 1).std() < images.std()

@@ -317,7 +317,7 @@ def test_methods_learn_words_and_score_them(folder, method):
     torch.manual_seed(0)
     settings = {"uncertainty_guided": {"warmup": 5, "ascent_rounds": 1, "ascent_steps": 2, "draws": 2}}.get(method, {})
     net = METHODS[method](LeNet(3), sites=("conv1",), embedding="fc2", lr=3e-3, **settings)
-    unseen.fit(net, DataLoader(data, 18), steps=40, progress=False)
+    unseen.fit(net, DataLoader(data, 18), steps=30, progress=False)
     x, y = data[torch.arange(18)]
     assert (net.predict(x).argmax(1) == y).float().mean() > 0.6 and net.uncertainty(x).isfinite().all()
 
@@ -401,7 +401,7 @@ def test_nobody_speaks_in_two_published_splits():
 
 
 @needs_real_data
-def test_real_words_are_what_their_labels_say_and_every_corruption_hurts_or_leaves_them_readable(tmp_path, monkeypatch):
+def test_real_words_are_what_their_labels_say(tmp_path, monkeypatch):
     from sklearn.linear_model import RidgeClassifier
 
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
@@ -409,9 +409,8 @@ def test_real_words_are_what_their_labels_say_and_every_corruption_hurts_or_leav
     x, y = (t.numpy() for t in task.source.load("train").tensors)
     reader = RidgeClassifier(alpha=1e4).fit(x.reshape(len(x), -1), y)
     reached = {}
-    for domain in (task.source, *task.targets):
-        x, y = (t.numpy() for t in domain.load("test").tensors)
-        reached[domain.name] = reader.score(x.reshape(len(x), -1), y)
+    for name in ("source", "amplitude", "noise"):
+        x, y = (t.numpy() for t in task.domain(name).load("test").tensors)
+        reached[name] = reader.score(x.reshape(len(x), -1), y)
     chance = 1 / task.classes
-    assert reached["google_commands"] > 2.5 * chance and all(v > 0.9 * chance for v in reached.values()), reached
-    assert reached["amplitude"] > 2.5 * chance and reached["noise"] < reached["google_commands"], reached
+    assert reached["source"] > 2.5 * chance and reached["amplitude"] > 2.5 * chance > reached["noise"], reached

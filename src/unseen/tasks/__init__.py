@@ -11,6 +11,7 @@ from unseen.errors import UnseenError
 from unseen.tasks.amazon_reviews import amazon_reviews
 from unseen.tasks.amazon_shifts import amazon_shifts
 from unseen.tasks.cifar10_c import cifar10_c
+from unseen.tasks.cifar_shifts import cifar_shifts
 from unseen.tasks.digits import digits
 from unseen.tasks.digits_shifts import digits_shifts
 from unseen.tasks.driving import driving
@@ -26,6 +27,7 @@ TASKS: dict[str, Callable[..., Task]] = {
     "amazon_reviews": amazon_reviews,
     "google_commands": google_commands,
     "digits_shifts": digits_shifts,  # the last ones are to choose settings by
+    "cifar_shifts": cifar_shifts,
     "amazon_shifts": amazon_shifts,
     "speech_shifts": speech_shifts,
 }

@@ -47,7 +47,7 @@ def cifar10_c(variant: str = "allconv") -> Task:
         name="cifar10_c",
         variant=variant,
         summary="CIFAR-10 -> 15 corruptions x 5 severities of CIFAR-10-C, named fog/3; real data; variants: the backbones",
-        source=Domain("cifar10", _load_source),
+        source=Domain("cifar10", load_source),
         targets=tuple(Domain(f"{name}/{s}", partial(_load_target, name, s)) for name in CORRUPTIONS for s in SEVERITIES),
         classes=len(cifar10.CLASS_NAMES),
         class_names=cifar10.CLASS_NAMES,
@@ -58,7 +58,7 @@ def cifar10_c(variant: str = "allconv") -> Task:
     )
 
 
-def _load_source(split: str) -> TensorDataset:
+def load_source(split: str) -> TensorDataset:
     from unseen.data.digits import Pictures
 
     known = cifar10.parts()

@@ -89,5 +89,10 @@ def _zoom_matrix(end: float) -> Floats:
     return total / np.float32(len(copies) + 1)
 
 
+def gaussian_blur(images: Bytes, severity: int, rng: np.random.Generator) -> Floats:
+    """Out of focus, softly."""
+    return _gaussian(images, (0.4, 0.6, 0.7, 0.8, 1.0)[severity - 1])
+
+
 def _gaussian(images: Bytes, sigma: float) -> Floats:
     return gaussian_filter(images.astype(np.float32), (0, sigma, sigma, 0), mode="nearest")

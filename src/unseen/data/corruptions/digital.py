@@ -47,6 +47,17 @@ def stretched(images: Floats, amplitude: float, smoothness: float, rng: np.rando
     return between_pixels(images, ROWS + down, COLUMNS + right, reflected)
 
 
+def saturate(images: Bytes, severity: int, rng: np.random.Generator) -> Floats:
+    """Paler or gaudier: the saturation of HSV is scaled and raised, hue and value stay."""
+    scale, more = ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2))[severity - 1]
+    value = images.max(axis=3, keepdims=True).astype(np.float32)
+    lack = value - images  # of each colour, in proportion to the saturation
+    saturation = lack.max(axis=3, keepdims=True) / np.maximum(value, 1)
+    wanted = np.clip(scale * saturation + more, 0, 1)
+    red = np.array([0, 1, 1], np.float32) * value  # grey has the hue 0
+    return value - np.where(saturation > 0, lack * (wanted / np.maximum(saturation, 1e-6)), wanted * red)
+
+
 def pixelate(images: Bytes, severity: int, rng: np.random.Generator) -> Bytes:
     """A lower resolution, enlarged again."""
     side = int(SIDE * (0.95, 0.9, 0.85, 0.75, 0.65)[severity - 1])

@@ -1,4 +1,4 @@
-"""Noise: gaussian, shot, impulse. Parameters of make_cifar_c.py (see the package)."""
+"""Noise: gaussian, shot, impulse, speckle. Parameters of make_cifar_c.py (see the package)."""
 
 from __future__ import annotations
 
@@ -24,3 +24,9 @@ def impulse_noise(images: Bytes, severity: int, rng: np.random.Generator) -> Byt
     chance = (0.01, 0.02, 0.03, 0.05, 0.07)[severity - 1]
     draw = rng.random(images.shape, dtype=np.float32)
     return np.where(draw < chance / 2, 0, np.where(draw < chance, 255, images)).astype(np.uint8)
+
+
+def speckle_noise(images: Bytes, severity: int, rng: np.random.Generator) -> Floats:
+    """Noise in proportion to the light."""
+    spread = (0.06, 0.1, 0.12, 0.16, 0.2)[severity - 1]
+    return images * (1 + np.float32(spread) * rng.standard_normal(images.shape, dtype=np.float32))
