@@ -122,3 +122,21 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UnseenError, match="cannot write"):
         write_atomically(tmp_path / "file" / "model", b"x")
+
+
+def test_a_folder_is_locked_while_a_process_writes_it_and_no_longer(tmp_path):
+    import subprocess
+    import sys
+
+    from unseen.store import locked
+
+    words = [sys.executable, "-c", "import sys; from pathlib import Path; from unseen.store import locked\n"
+             "with locked(Path(sys.argv[1])): print('mine', flush=True); input()", str(tmp_path / "run")]  # fmt: skip
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "mine\n"
+        with pytest.raises(UnseenError, match="is being written by another process"), locked(tmp_path / "run"):
+            pass
+        other.kill()
+    with locked(tmp_path / "run"):  # a killed process holds no lock, though its file may lie there
+        pass
+    assert list(tmp_path.iterdir()) == []

@@ -36,6 +36,7 @@ from unseen.store import (
     CONFIG,
     MODEL,
     load_method,
+    locked,
     read_json,
     read_tensors,
     restore_training_state,
@@ -182,16 +183,17 @@ def train(
 
     for remark in net.remarks(loop["steps"]):
         log.warning(remark)
-    had = set(run.folder.iterdir()) if run.folder.is_dir() else None
-    first = _start(run, config, net, resume)
-    try:
-        _train_loop(run, task, net, source, held_out, first, loop, seed, progress)
-        _finish(run, task, net, source, held_out, config)
-    except Exception:
-        # An error before the first checkpoint leaves nothing worth keeping, so nothing half-written stays behind.
-        if not first and not run.state_path.exists() and not run.done:
-            _undo(run.folder, had)
-        raise
+    with locked(run.folder):
+        had = set(run.folder.iterdir()) if run.folder.is_dir() else None
+        first = _start(run, config, net, resume)
+        try:
+            _train_loop(run, task, net, source, held_out, first, loop, seed, progress)
+            _finish(run, task, net, source, held_out, config)
+        except Exception:
+            # An error before the first checkpoint leaves nothing worth keeping, so nothing half-written stays behind.
+            if not first and not run.state_path.exists() and not run.done:
+                _undo(run.folder, had)
+            raise
     return run
 
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,31 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """While open, no other process may write into the folder; the lock goes with the process, however it ends."""
+    try:
+        import fcntl
+    except ImportError:  # not a POSIX system: nothing is locked there
+        yield
+        return
+    path = folder.parent / f".{folder.name}.lock"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("w")
+    except OSError as error:
+        raise UnseenError(f"cannot write {path}: {error.strerror}; choose another folder") from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UnseenError(f"{folder} is being written by another process: wait for it, or use another --out") from None
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: Any) -> None:
