@@ -191,7 +191,8 @@ def test_figures_are_means_and_stds_over_seeds_and_differences_are_paired(tmp_pa
 
 def test_variants_have_their_own_rows_and_are_tabled_together(tmp_path):
     facts = {"task": "t", "metric": "miou", "command": "c", "averages": {"fogs": ["fog/*"]},
-             "variants": {"v": {"source": "s", "domains": ["fog/1", "fog/2"]}, "w": {"source": "s", "domains": ["rain"]}}}  # fmt: skip
+             "variants": {"v": {"source": "s", "domains": ["fog/1", "fog/2"]},
+                          "w": {"source": "s", "domains": ["rain"]}}}  # fmt: skip
 
     def made(variant, method, **figures):
         at = {"step": 10, "split": "test", "metric": "miou"}

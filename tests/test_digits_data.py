@@ -15,6 +15,7 @@ from scipy.io import savemat
 
 from unseen.cli import data as cli_data
 from unseen.data import digits, digits_shifts, stock
+from unseen.data.pictures import Pictures
 from unseen.data.root import VARIABLE, data_root
 from unseen.errors import UnseenError
 from unseen.tasks.digits import digits as digits_task
@@ -128,7 +129,7 @@ def test_mnist_m_takes_the_order_of_the_list(root):
 
 
 def test_pictures_are_floats_from_0_to_1_by_one_index_or_many():
-    data = digits.Pictures(torch.tensor([0, 51, 255], dtype=torch.uint8).view(3, 1, 1, 1), torch.tensor([4, 5, 6]))
+    data = Pictures(torch.tensor([0, 51, 255], dtype=torch.uint8).view(3, 1, 1, 1), torch.tensor([4, 5, 6]))
     x, y = data[torch.tensor([2, 1])]
     assert x.flatten().tolist() == [1.0, pytest.approx(0.2)] and y.tolist() == [6, 5] and data[0][0].item() == 0.0
 

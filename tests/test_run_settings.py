@@ -29,9 +29,15 @@ def test_decay_takes_every_rate_to_zero_along_its_curve(tmp_path, monkeypatch):
         run.train(task, "erm", tmp_path / "x", overrides={"decay": "steps"}, progress=False)
 
 
-def test_a_decaying_run_resumes_to_the_same_bits(tmp_path, monkeypatch):
-    overrides = {"decay": "cosine", "lr": 0.01}
-    run.train(tiny_task(), "erm", tmp_path / "whole", overrides=overrides, progress=False)
+@pytest.mark.parametrize(
+    ("method", "overrides"),
+    [
+        ("erm", {"decay": "cosine", "lr": 0.01}),
+        ("uncertainty_guided", {"optimizer": "sgd", "lr": 0.01, "weight_decay": 0.001}),
+    ],
+)
+def test_whatever_the_rates_and_the_optimizer_a_run_resumes_to_the_same_bits(tmp_path, monkeypatch, method, overrides):
+    run.train(tiny_task(), method, tmp_path / "whole", overrides=overrides, progress=False)
     original = run.training_batch
 
     def stopping(source, size, seed, step):
@@ -41,8 +47,8 @@ def test_a_decaying_run_resumes_to_the_same_bits(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch, pytest.raises(Interrupted):
         patch.setattr(run, "training_batch", stopping)
-        run.train(tiny_task(), "erm", tmp_path / "run", overrides=overrides, progress=False)
-    run.train(tiny_task(), "erm", tmp_path / "run", overrides=overrides, resume=True, progress=False)
+        run.train(tiny_task(), method, tmp_path / "run", overrides=overrides, progress=False)
+    run.train(tiny_task(), method, tmp_path / "run", overrides=overrides, resume=True, progress=False)
     assert weights(tmp_path / "whole") == weights(tmp_path / "run")
 
 
@@ -78,7 +84,7 @@ def test_what_a_model_can_be_set_to_is_a_setting_of_the_run(tmp_path):
         run.train(task, "erm", tmp_path / "x", overrides={"classes": "many"}, progress=False)
     with pytest.raises(UnseenError, match="was started with classes = 5, now it is 3"):
         run.train(task, "erm", tmp_path / "run", resume=True, progress=False)
-    with pytest.raises(UnseenError, match='"model" is .*width.*the settings of this task\'s model are: classes, norm'):
+    with pytest.raises(UnseenError, match=r'"model" is .*width.*the settings of this task.s model are: classes, norm'):
         spoilt = json.loads((tmp_path / "run" / "config.json").read_text()) | {"model": {"width": 2}}
         (tmp_path / "run" / "config.json").write_text(json.dumps(spoilt))
         made.load(task)
@@ -115,23 +121,6 @@ def test_sgd_is_nesterovs_with_weight_decay_for_the_model_alone(tmp_path):
     assert [g["weight_decay"] for g in guided.optimizers()["model"].param_groups] == [0.01, 0.0]
     with pytest.raises(UnseenError, match="optimizer must be one of adam, sgd"):
         METHODS["erm"](TinyNet(), optimizer="lamb")
-
-
-def test_a_run_on_sgd_resumes_to_the_same_bits(tmp_path, monkeypatch):
-    overrides = {"optimizer": "sgd", "lr": 0.01, "weight_decay": 0.001}
-    run.train(tiny_task(), "uncertainty_guided", tmp_path / "whole", overrides=overrides, progress=False)
-    original = run.training_batch
-
-    def stopping(source, size, seed, step):
-        if step == 9:
-            raise Interrupted
-        return original(source, size, seed, step)
-
-    with monkeypatch.context() as patch, pytest.raises(Interrupted):
-        patch.setattr(run, "training_batch", stopping)
-        run.train(tiny_task(), "uncertainty_guided", tmp_path / "run", overrides=overrides, progress=False)
-    run.train(tiny_task(), "uncertainty_guided", tmp_path / "run", overrides=overrides, resume=True, progress=False)
-    assert weights(tmp_path / "whole") == weights(tmp_path / "run")
 
 
 def test_a_run_that_is_older_than_a_setting_goes_on(tmp_path):

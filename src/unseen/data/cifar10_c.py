@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 from functools import cache
 from pathlib import Path
 
@@ -16,7 +15,8 @@ from torch import Tensor
 from unseen.data import cifar10
 from unseen.data.corruptions import CORRUPTIONS, SEVERITIES, VERSION, corrupted
 from unseen.data.corruptions.weather import frost_folder, overlays
-from unseen.data.root import CACHE_VARIABLE, MissingData, cache_folder, data_folder, remedy
+from unseen.data.made_once import Arrays, made_once
+from unseen.data.root import MissingData, data_folder, remedy
 from unseen.errors import UnseenError
 
 log = logging.getLogger("unseen")
@@ -30,7 +30,7 @@ _LAYOUT = (
 
 
 def images(corruption: str, severity: int) -> tuple[Tensor, Tensor]:
-    """The examined test images under one corruption, (N, 3, 32, 32) uint8 mapped from a file, and labels (N,) int64."""
+    """The examined test images under one corruption, (N, 3, 32, 32) uint8, and labels (N,) int64."""
     if corruption not in CORRUPTIONS or severity not in SEVERITIES:
         raise UnseenError(
             f"no corruption {corruption}/{severity}; there are: {', '.join(CORRUPTIONS)}, each /1 to /{len(SEVERITIES)}"
@@ -65,48 +65,19 @@ def made(clean: NDArray[np.uint8], corruption: str, severity: int) -> NDArray[np
     if corruption == "frost":
         for piece in overlays(frost_folder()):
             content.update(piece.tobytes())
-    name = f"{corruption}-{severity}-{len(clean)}-{content.hexdigest()[:16]}-seed{SEED}-v{VERSION}.npy"
-    path = cache_folder("cifar10_c") / name
-    kept = _kept(path, clean.shape)
-    if kept is None:
-        _announce(path.parent)
-        _keep(path, corrupted(clean, corruption, severity, SEED))
-        kept = _kept(path, clean.shape)
-    if kept is None:
-        raise UnseenError(f"{path} was written and cannot be read back: is the disk full? {CACHE_VARIABLE} names another place")
-    return kept
+    depends_on = [content.hexdigest(), SEED, VERSION]
+
+    def make() -> Arrays:
+        _announce()
+        return {"pixels": corrupted(clean, corruption, severity, SEED)}
+
+    return made_once("cifar10_c", f"{corruption}/{severity}", depends_on, make)["pixels"]
 
 
 @cache
-def _announce(folder: Path) -> None:
+def _announce() -> None:
     """Said once, not for each of 75 sets."""
-    log.info("no published CIFAR-10-C here: its corruptions are made of the test images, once, and kept in %s", folder)
-
-
-def _kept(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8] | None:
-    """A kept set, or None where there is none or a part of one."""
-    try:
-        found = np.load(path, mmap_mode="c")  # private pages: nothing reaches the file, and torch asks for writable ones
-    except (OSError, ValueError, EOFError):
-        return None
-    return found if found.shape == shape and found.dtype == np.uint8 else None
-
-
-def _keep(path: Path, pixels: NDArray[np.uint8]) -> None:
-    """Write a set so that another process finds all of it or nothing."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with temporary.open("wb") as file:
-                np.save(file, pixels)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise UnseenError(
-            f"cannot keep {path}: {error.strerror or error}; set {CACHE_VARIABLE} to a folder that can be written"
-        ) from error
+    log.info("no published CIFAR-10-C here: its corruptions are made of the test images, once, and kept")
 
 
 def _mapped(path: Path) -> NDArray:

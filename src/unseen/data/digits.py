@@ -18,7 +18,6 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import TensorDataset
 
 from unseen.data.root import MissingData, data_folder, remedy
 from unseen.errors import UnseenError
@@ -46,14 +45,6 @@ _IDX = "an IDX file, gzipped or plain, of bytes: images (magic 0x00000803, N, 28
 _MAT = "a MATLAB 5 file with X (32, 32, 3, N) of uint8 and y of N labels, 1 to 9 and 10 for zero"
 _ZIP = "text, gzipped or plain, one image a line: its label 0 to 9 and 16x16 values from -1 to 1"
 _PNG = "a folder of 32x32 RGB PNGs beside a text file with a line `00000000.png 7` for each of them"
-
-
-class Pictures(TensorDataset):
-    """Images kept as bytes and given as floats from 0 to 1: a quarter of the memory."""
-
-    def __getitem__(self, index: Any) -> tuple[Tensor, ...]:
-        x, y = super().__getitem__(index)
-        return x.float() / 255, y
 
 
 def images(domain: str, split: str, first: int = 0, end: int | None = None) -> tuple[Tensor, Tensor]:

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import json
-import logging
-import os
-import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -17,13 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unseen.data.made_once import made_once, stamps
 from unseen.data.mel import BANDS, FRAMES, Spectrum, picture, stft
-from unseen.data.root import cache_folder
 from unseen.data.speech import NAME, Clip, Samples, clips, noise_files, one_second, read_clip
 from unseen.data.speech_corruptions import CORRUPTIONS, corrupted, generator_for
 from unseen.errors import UnseenError
-
-log = logging.getLogger("unseen")
 
 VERSION = 1  # of the code that makes pictures: raise it where they change, and older files are not read again
 
@@ -52,13 +44,8 @@ def pictures_of(
     found: Sequence[Clip], title: str, spectrum: Callable[[Clip, Samples], Spectrum], also_read: Iterable[Path] = ()
 ) -> tuple[Tensor, Tensor]:
     """What `spectrum` makes of the clips, kept in a file that is named by the title and by all that was read for it."""
-    read = [*((clip.name, clip.path) for clip in found), *((path.name, path) for path in also_read)]
-    told = json.dumps([VERSION, title, [(name, (stat := path.stat()).st_size, stat.st_mtime_ns) for name, path in read]])
-    path = cache_folder(NAME) / f"{title}_{hashlib.sha256(told.encode()).hexdigest()[:16]}.npz"
-    pixels = _kept(path, len(found))
-    if pixels is None:
-        pixels = _made(found, spectrum)
-        _keep(path, pixels)
+    depends_on = [VERSION, [clip.name for clip in found], stamps([*(clip.path for clip in found), *also_read])]
+    pixels = made_once(NAME, title, depends_on, lambda: {"pixels": _made(found, spectrum)})["pixels"]
     return torch.from_numpy(pixels)[:, None], torch.tensor([clip.label for clip in found])
 
 
@@ -75,29 +62,3 @@ def _made(found: Sequence[Clip], spectrum: Callable[[Clip, Samples], Spectrum]) 
     if problems:
         raise UnseenError(f"{len(problems)} of {len(found)} clips cannot be used: {'; '.join(problems[:5])}")
     return pixels
-
-
-def _kept(path: Path, n: int) -> NDArray[np.uint8] | None:
-    """What was made before, if it is all there: the archive's checksum tells."""
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            pixels = archive["pixels"]
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        log.warning("%s is damaged (%s) and is made again", path, error)
-        return None
-    return pixels if pixels.shape == (n, BANDS, FRAMES) and pixels.dtype == np.uint8 else None
-
-
-def _keep(path: Path, pixels: NDArray[np.uint8]) -> None:
-    torn = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with torn.open("wb") as file:
-            np.savez(file, pixels=pixels)
-        torn.replace(path)
-    except OSError as error:
-        log.warning("%s cannot be written (%s): the spectrograms are made again next time", path, error)
-        with contextlib.suppress(OSError):
-            torn.unlink()

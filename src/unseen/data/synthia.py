@@ -5,11 +5,6 @@ A sequence is minutes of work to decode, so its small frames are kept in the cac
 
 from __future__ import annotations
 
-import hashlib
-import json
-import logging
-import tempfile
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,10 +14,9 @@ from PIL import Image
 from torch import Tensor
 
 from unseen.data.driving import IGNORE, NAME, UNKNOWN, Array, Frame, block, image_at, looked_up, off, paired
-from unseen.data.root import cache_folder, data_folder
+from unseen.data.made_once import Arrays, made_once, stamps
+from unseen.data.root import data_folder
 from unseen.errors import UnseenError
-
-log = logging.getLogger("unseen")
 
 PLACES = {"highway": "01", "ny": "02", "euro": "04"}  # the publisher's Highway, New York-like and Old European Town
 WEATHERS = ("dawn", "fog", "night", "spring", "winter")  # those of the paper
@@ -49,8 +43,13 @@ def scenes(place: str, weather: str, split: str | None = None) -> tuple[Tensor, 
     """
     everything = frames(place, weather)
     chosen = drawn(everything if split is None else block(everything, split, TRAIN_SHARE), MOST)
-    pixels, labels = _remembered(sequence_name(place, weather), chosen)
-    return torch.from_numpy(pixels), torch.from_numpy(labels)
+    depends_on = [_VERSION, SIZE, stamps(file for frame in chosen for file in frame)]
+
+    def read() -> Arrays:
+        return dict(zip(("pixels", "labels"), _read(chosen), strict=True))
+
+    kept = made_once(NAME, sequence_name(place, weather), depends_on, read)
+    return torch.from_numpy(kept["pixels"]), torch.from_numpy(kept["labels"])
 
 
 def sequence_name(place: str, weather: str) -> str:
@@ -106,32 +105,3 @@ def _read(chosen: Sequence[Frame]) -> tuple[Array, Array]:
         pixels[index] = image_at(frame.image, SIZE).transpose(2, 0, 1)
         labels[index] = label_at(frame.label, SIZE)
     return pixels, labels
-
-
-def _remembered(name: str, chosen: Sequence[Frame]) -> tuple[Array, Array]:
-    """The frames from the cache, if it holds them whole, else from their files."""
-    kept = cache_folder(NAME) / f"{name}-{_digest(chosen)}.npz"
-    try:
-        with np.load(kept, allow_pickle=False) as arrays:
-            return arrays["pixels"], arrays["labels"]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):  # not there yet, or cut short
-        pass
-    pixels, labels = _read(chosen)
-    temporary = None
-    try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=kept.parent, prefix=f".{kept.name}.", delete=False) as file:
-            temporary = Path(file.name)
-            np.savez(file, pixels=pixels, labels=labels)
-        temporary.replace(kept)
-    except OSError as error:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-        log.warning("%s is decoded at every call: %s cannot be written (%s)", name, kept, error)
-    return pixels, labels
-
-
-def _digest(chosen: Sequence[Frame]) -> str:
-    """A name for all that the arrays depend on: files, sizes, times of change, and this code."""
-    files = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for frame in chosen for file in frame]
-    return hashlib.sha256(json.dumps([_VERSION, SIZE, files]).encode()).hexdigest()[:16]

@@ -10,6 +10,7 @@ from torch.utils.data import TensorDataset
 
 from unseen.contracts import Domain, Task
 from unseen.data import cifar10
+from unseen.data.pictures import Pictures
 from unseen.errors import UnseenError
 from unseen.models import AllConv, WideResNet
 
@@ -59,8 +60,6 @@ def cifar10_c(variant: str = "allconv") -> Task:
 
 
 def load_source(split: str) -> TensorDataset:
-    from unseen.data.digits import Pictures
-
     known = cifar10.parts()
     if split not in known:
         raise UnseenError(f'the source cifar10 has no split "{split}"; it has: {", ".join(known)}')
@@ -69,7 +68,6 @@ def load_source(split: str) -> TensorDataset:
 
 def _load_target(corruption: str, severity: int, split: str) -> TensorDataset:
     from unseen.data.cifar10_c import images  # scipy and Pillow: only where they are needed
-    from unseen.data.digits import Pictures
 
     if split != "test":
         raise UnseenError(f'{corruption}/{severity} has no split "{split}", only test: CIFAR-10-C has corrupted test images only')

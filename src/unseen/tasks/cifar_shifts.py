@@ -9,6 +9,7 @@ from torch.utils.data import TensorDataset
 
 from unseen.contracts import Domain, Task
 from unseen.data import cifar10
+from unseen.data.pictures import Pictures
 from unseen.errors import UnseenError
 from unseen.tasks.cifar10_c import VARIANTS, cifar10_c, load_source
 
@@ -35,8 +36,6 @@ def _halves() -> dict[str, cifar10.Part]:
 
 
 def _load_source(split: str) -> TensorDataset:
-    from unseen.data.digits import Pictures
-
     if split == "train":
         return load_source("train")
     if split not in ("val", "test"):
@@ -48,7 +47,6 @@ def _load(corruption: str, severity: int, split: str) -> TensorDataset:
     import torch
 
     from unseen.data.cifar10_c import made  # scipy and Pillow: only where they are needed
-    from unseen.data.digits import Pictures
 
     if split != "test":
         raise UnseenError(f'{corruption}/{severity} has no split "{split}", only test: cifar_shifts is for choosing settings')

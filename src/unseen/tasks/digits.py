@@ -8,6 +8,7 @@ from typing import Any
 from torch.utils.data import TensorDataset
 
 from unseen.contracts import Domain, Task
+from unseen.data.pictures import Pictures
 from unseen.data.root import data_root
 from unseen.errors import UnseenError
 from unseen.models import DigitsNet
@@ -44,7 +45,7 @@ def _has_syn() -> bool:
 
 def load_mnist(splits: dict[str, tuple[str, int, int | None]], split: str) -> TensorDataset:
     """A split of the source: a part of a published one."""
-    from unseen.data.digits import Pictures, images  # Pillow and scipy: only where they are needed
+    from unseen.data.digits import images  # Pillow and scipy: only where they are needed
 
     if split not in splits:
         raise UnseenError(f'the source mnist has no split "{split}"; it has: {", ".join(splits)}')
@@ -53,6 +54,6 @@ def load_mnist(splits: dict[str, tuple[str, int, int | None]], split: str) -> Te
 
 
 def _load(domain: str, split: str) -> TensorDataset:
-    from unseen.data.digits import Pictures, images
+    from unseen.data.digits import images
 
     return Pictures(*images(domain, split))

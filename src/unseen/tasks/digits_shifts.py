@@ -7,6 +7,7 @@ from functools import partial
 from torch.utils.data import TensorDataset
 
 from unseen.contracts import Domain, Task
+from unseen.data.pictures import Pictures
 from unseen.errors import UnseenError
 from unseen.models import DigitsNet
 from unseen.tasks.digits import PRESETS, TRAINED_ON, load_mnist
@@ -31,7 +32,6 @@ def digits_shifts() -> Task:
 
 
 def _load(domain: str, split: str) -> TensorDataset:
-    from unseen.data.digits import Pictures
     from unseen.data.digits_shifts import images  # scikit-learn takes a second to import: only where it is needed
 
     if split != "test":

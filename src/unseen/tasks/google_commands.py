@@ -8,6 +8,7 @@ from typing import Any
 from torch.utils.data import TensorDataset
 
 from unseen.contracts import Domain, Task
+from unseen.data.pictures import Pictures
 from unseen.errors import UnseenError
 from unseen.models import LeNet
 
@@ -38,14 +39,12 @@ def google_commands() -> Task:
 
 
 def _clean(split: str) -> TensorDataset:
-    from unseen.data.digits import Pictures
     from unseen.data.spectrograms import spectrograms
 
     return Pictures(*spectrograms(split))
 
 
 def _corrupted(kind: str, split: str) -> TensorDataset:
-    from unseen.data.digits import Pictures
     from unseen.data.spectrograms import spectrograms
 
     if split not in ("train", "test"):

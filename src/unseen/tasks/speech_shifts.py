@@ -7,6 +7,7 @@ from functools import partial
 from torch.utils.data import TensorDataset
 
 from unseen.contracts import Domain, Task
+from unseen.data.pictures import Pictures
 from unseen.errors import UnseenError
 from unseen.models import LeNet
 from unseen.tasks.google_commands import PRESETS
@@ -38,7 +39,6 @@ def speech_shifts(variant: str = "fold_0") -> Task:
 
 
 def _source(fold: int, split: str) -> TensorDataset:
-    from unseen.data.digits import Pictures
     from unseen.data.spectrograms import spectrograms
     from unseen.data.speech_shifts import held_out, left_in
 
@@ -49,7 +49,6 @@ def _source(fold: int, split: str) -> TensorDataset:
 
 
 def _shifted(fold: int, shift: str, split: str) -> TensorDataset:
-    from unseen.data.digits import Pictures
     from unseen.data.speech_shifts import held_out
 
     if split != "test":
