@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import struct
 from pathlib import Path
 
@@ -347,9 +348,24 @@ def test_check_as_json_and_its_exit_code(root, capsys):
 def test_list_as_json(capsys):
     cli_data.list_(json_=True)
     rows = json.loads(capsys.readouterr().out)["data"]
-    assert {r["domain"] for r in rows} == {"mnist", "svhn", "mnist_m", "syn", "usps"}
-    assert all(r["licence"] and r["page"].startswith("http") and r["images"] > 2000 for r in rows)
+    assert {r["name"] for r in rows} == {"digits", "cifar10", "driving", "amazon_reviews", "google_commands"}
+    assert {r["domain"] for r in rows if r["name"] == "digits"} == {"mnist", "svhn", "mnist_m", "syn", "usps"}
+    assert all(r["licence"] and r["page"].startswith("http") and r["samples"] >= 5 for r in rows)
 
 
 def test_every_reader_has_its_publisher():
-    assert {(r["domain"], r["split"]) for r in stock.data_sets()} == set(digits.MAIN_FILE)
+    assert {(r["domain"], r["split"]) for r in stock.data_sets() if r["name"] == "digits"} == set(digits.MAIN_FILE)
+
+
+@pytest.mark.parametrize("name", ["cifar10", "driving", "amazon_reviews", "google_commands"])
+def test_of_what_is_missing_a_check_says_how_to_get_it(name, tmp_path):
+    rows = stock.check(name, tmp_path)
+    assert {r["state"] for r in rows} == {"missing"} and any(r["needed"] for r in rows)
+    assert all(str(tmp_path / name) in r["problem"] for r in rows)
+    assert {r["state"] for r in stock.fetch(name, tmp_path)} == {"by hand"}
+
+
+@pytest.mark.skipif(not Path(os.environ.get(VARIABLE, "")).joinpath("amazon_reviews").is_dir(), reason="no real data here")
+@pytest.mark.parametrize("name", ["cifar10", "driving", "amazon_reviews", "google_commands"])
+def test_the_real_data_that_is_here_can_be_read(name):
+    assert all(r["state"] == "ok" and r["n"] > 0 for r in stock.check(name) if r["needed"])

@@ -28,7 +28,7 @@ def list_(*, json_: Json = False) -> None:
     cells = [
         [
             f"{row['name']} {row['domain']} {row['split']}",
-            row["images"],
+            row["samples"],
             size(row["bytes"]),
             row["fetch"],
             row["licence"],

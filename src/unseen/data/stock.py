@@ -16,7 +16,7 @@ def data_sets() -> list[Row]:
     """One row for each published split of each data set."""
     return [
         {
-            "name": data.name, "domain": part.domain, "split": part.split, "images": part.images, "needed": part.needed,
+            "name": data.name, "domain": part.domain, "split": part.split, "samples": part.samples, "needed": part.needed,
             "bytes": sum(f.size for f in part.files if f.size) if all(f.size for f in part.files) and part.files else None,
             "fetch": "by hand" if part.by_hand else "yes", "licence": part.licence, "page": part.page,
         }
@@ -45,7 +45,7 @@ def fetch(name: str, root: Path | None = None) -> list[Row]:
 def _checked(data: DataSet, part: Part, folder: Path) -> Row:
     row = {
         "domain": part.domain, "split": part.split, "file": str(folder / data.main_file(part)), "needed": part.needed,
-        "state": "ok", "n": 0, "published": part.images, "problem": "",
+        "state": "ok", "n": 0, "published": part.samples, "problem": "",
     }  # fmt: skip
     try:
         return {**row, "n": data.count(part, folder)}

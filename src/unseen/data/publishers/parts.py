@@ -23,7 +23,7 @@ class Part:
 
     domain: str
     split: str
-    images: int
+    samples: int
     needed: bool
     page: str
     licence: str
@@ -33,7 +33,7 @@ class Part:
 
 @dataclass(frozen=True)
 class DataSet:
-    """What a task reads: its parts, and a reader that gives a part's number of images or says what is wrong."""
+    """What a task reads: its parts, and a reader that gives a part's number of samples or says what is wrong."""
 
     name: str
     summary: str
