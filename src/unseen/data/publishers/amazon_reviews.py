@@ -13,8 +13,8 @@ _COUNTS, _TEXTS = (
 )
 _BY_HAND = f"the counts are in the folder data of {_COUNTS}, as <domain>_<split>.svmlight: put the eight files into " + "{folder}"
 _RAW = (
-    f"optional, for the variants whose names end in _raw: get processed_acl or unprocessed from {_TEXTS} "
-    "and put it as docs/tasks/amazon_reviews.md says into {folder}"
+    f"optional, for the variants whose names end in _raw: get domain_sentiment_data.tar.gz from {_TEXTS} "
+    "and unpack it in {folder}, so that it holds sorted_data_acl/"
 )
 _TESTED = {"books": 4465, "dvd": 3586, "electronics": 5681, "kitchen": 5945}
 
