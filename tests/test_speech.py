@@ -16,31 +16,17 @@ import unseen
 
 soundfile = pytest.importorskip("soundfile")
 
+from spoken_words import PITCH, tone, write, write_words  # noqa: E402
 from unseen.data import spectrograms as kept  # noqa: E402
-from unseen.data import speech, speech_shifts  # noqa: E402
+from unseen.data import speech  # noqa: E402
 from unseen.data.mel import picture, stft  # noqa: E402
 from unseen.data.root import CACHE_VARIABLE, VARIABLE  # noqa: E402
 from unseen.errors import UnseenError  # noqa: E402
 from unseen.methods import METHODS  # noqa: E402
 from unseen.models import LeNet  # noqa: E402
 from unseen.tasks.google_commands import UNSEEN, google_commands  # noqa: E402
-from unseen.tasks.speech_shifts import UNSEEN as SHIFTS  # noqa: E402
-from unseen.tasks.speech_shifts import VARIANTS  # noqa: E402
-from unseen.tasks.speech_shifts import speech_shifts as shifts_task  # noqa: E402
 
 T = np.arange(16_000) / 16_000
-PITCH = {"go": 300.0, "no": 800.0, "yes": 2000.0}
-TRAIN, HELD = 6, 2
-
-
-def tone(hz: float, seconds: float = 1.0, rate: int = 16_000) -> np.ndarray:
-    return 0.5 * np.sin(2 * np.pi * hz * np.arange(round(seconds * rate)) / rate)
-
-
-def write(path: Path, samples: np.ndarray, rate: int = 16_000, **how: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    soundfile.write(path, samples, rate, **how)
-    return path
 
 
 @pytest.fixture
@@ -52,20 +38,7 @@ def root(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def folder(root) -> Path:
-    """Three words, each a tone of its own, spoken by many: 6 clips to train on, 2 and 2 held out."""
-    home = root / "google_commands/speech_commands_v0.01"
-    lists: dict[str, list[str]] = {"val": [], "test": []}
-    for word, hz in PITCH.items():
-        for i in range(TRAIN + 2 * HELD):
-            name = f"{word}/{i:08x}_nohash_0.wav"
-            write(home / name, tone(hz + 2 * i, 1.0 if i % 2 else 0.7))
-            if i >= TRAIN:
-                lists["val" if i < TRAIN + HELD else "test"].append(name)
-    for split, names in lists.items():
-        (home / speech.LISTS[split]).write_text("\n".join(names) + "\n")
-    write(home / "_background_noise_/hiss.wav", 0.3 * np.random.default_rng(0).normal(size=40_000))
-    (home / "_background_noise_/README.md").write_text("not a sound")
-    return home
+    return write_words(root)
 
 
 def names(split: str) -> list[str]:
@@ -331,57 +304,6 @@ def test_lenet_is_the_papers():
         model.get_submodule(name).register_forward_hook(lambda _, __, out, name=name: seen.update({name: tuple(out.shape[1:])}))
     model(torch.rand(1, 1, 32, 32))
     assert seen == {"conv1": (6, 28, 28), "conv2": (16, 10, 10), "fc1": (120,), "fc2": (84,)}
-
-
-# ---- where settings are chosen
-
-
-def test_a_fold_holds_speakers_out_and_looks_at_no_test_clip(folder):
-    everyone = {clip.name for clip in speech.clips("train")}
-    seen: list[str] = []
-    for fold in range(speech_shifts.FOLDS):
-        held = {c.name for c in speech.clips("train") if speech_shifts.fold_of(c) == fold}
-        speakers = {c.speaker for c in speech.clips("train") if c.name in held}
-        assert not speakers & {c.speaker for c in speech.clips("train") if c.name not in held}
-        if held:
-            task = shifts_task(VARIANTS[fold])
-            assert len(task.source.load("test")) == len(held) == len(task.targets[0].load("test"))
-            assert len(task.source.load("train")) == len(everyone) - len(held)
-        seen += held
-    assert sorted(seen) == sorted(everyone)
-
-
-@pytest.mark.parametrize("shift", SHIFTS)
-def test_shifts_change_the_sound_and_are_none_of_the_five(folder, shift):
-    rng = np.random.default_rng
-    samples = np.random.default_rng(1).normal(size=16_000) * 0.1
-    clean, made = stft(samples), speech_shifts.shifted(shift, samples, rng(0))
-    np.testing.assert_array_equal(made, speech_shifts.shifted(shift, samples, rng(0)))
-    assert made.shape == clean.shape and np.abs(picture(made).astype(int) - picture(clean)).mean() > 1
-    assert shift not in UNSEEN and speech_shifts.SHIFTS == SHIFTS
-
-
-def test_telephones_cut_both_ends_and_throats_move_resonances():
-    flat = np.zeros(16_000)
-    flat[8000] = 1.0
-    ratio = np.abs(speech_shifts.shifted("telephone", flat, np.random.default_rng(0))[:, 16]) / np.abs(stft(flat)[:, 16])
-    hz = np.fft.rfftfreq(2048, 1 / 16_000)
-    assert (
-        ratio[(hz > 600) & (hz < 2400)] == pytest.approx(1)
-        and ratio[hz > 7000].max() < 0.15
-        and ratio[(hz > 10) & (hz < 60)].max() < 0.05
-    )
-    rng = np.random.default_rng(0)
-    scale = np.random.default_rng(0).uniform(0.8, 1.25)
-    moved = np.abs(speech_shifts.shifted("throat", tone(2000), rng))[:, 16].argmax()
-    assert moved * 16_000 / 2048 == pytest.approx(2000 / scale, abs=8)
-
-
-def test_shifts_are_for_choosing_settings_only(folder):
-    with pytest.raises(UnseenError, match="only test"):
-        shifts_task().targets[0].load("train")
-    with pytest.raises(UnseenError, match='no variant "fold_9"; it has: fold_0'):
-        shifts_task("fold_9")
 
 
 # ---- the real clips
