@@ -19,6 +19,8 @@ QUICK = {  # so that every part of a method is reached within a few steps
     "uncertainty_guided": {"warmup": 2, "ascent_rounds": 1, "ascent_steps": 2, "draws": 2},
     "gud": {"every": 2, "rounds": 2, "capacity": 8, "ascent_steps": 2},
     "m_ada": {"every": 2, "rounds": 2, "capacity": 8, "ascent_steps": 2},
+    "bnn": {"passes": 4},
+    "mc_dropout": {"passes": 4},
 }
 
 

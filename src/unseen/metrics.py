@@ -21,6 +21,7 @@ class Measured(NamedTuple):
     value: float
     n: int
     per_class: tuple[float, ...] = ()  # nan for a class that is neither there nor guessed
+    confusion: Tensor | None = None  # (C, C): how often each class (row) was taken for each (column)
 
 
 def share_met(confusion: Tensor) -> float:
@@ -42,6 +43,16 @@ def mean_iou(confusion: Tensor) -> float:
 METRICS: dict[str, Callable[[Tensor], float]] = {"accuracy": share_met, "miou": mean_iou}
 
 
+def confused(logits: Tensor, y: Tensor, ignore: int = -100) -> Tensor:
+    """How often each class (row) was taken for each (column) in one batch, (C, C)."""
+    classes, guess, counted = logits.shape[1], logits.argmax(1).cpu(), y != ignore
+    labels = y[counted]
+    if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
+        found = f"{int(labels.min())} to {int(labels.max())}"
+        raise UnseenError(f"labels run from {found}; a model with {classes} outputs takes 0 to {classes - 1}")
+    return torch.bincount(labels * classes + guess[counted], minlength=classes**2).reshape(classes, classes)
+
+
 @torch.no_grad()
 def confusion_of(net: Method | nn.Module, data: Dataset, ignore: int = -100) -> tuple[Tensor, int]:
     """How often each class (row) was taken for each (column), (C, C), and how many samples there were."""
@@ -50,13 +61,7 @@ def confusion_of(net: Method | nn.Module, data: Dataset, ignore: int = -100) -> 
     model = net.model if isinstance(net, Method) else net
     with evaluating(model):
         for batch in batches_of(data):
-            logits = model(*laid_out_for(model, batch.x))
-            classes, guess, counted = logits.shape[1], logits.argmax(1).cpu(), batch.y != ignore
-            labels = batch.y[counted]
-            if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
-                found = f"{int(labels.min())} to {int(labels.max())}"
-                raise UnseenError(f"labels run from {found}; a model with {classes} outputs takes 0 to {classes - 1}")
-            pairs = torch.bincount(labels * classes + guess[counted], minlength=classes**2).reshape(classes, classes)
+            pairs = confused(model(*laid_out_for(model, batch.x)), batch.y, ignore)
             counts = pairs if counts is None else counts + pairs
             samples += len(batch.y)
     if counts is None or not counts.any():
@@ -68,4 +73,4 @@ def measure(metric: str, net: Method | nn.Module, data: Dataset, ignore: int = -
     """The metric of that name on all of the data."""
     confusion, samples = confusion_of(net, data, ignore)
     per_class = tuple(class_iou(confusion).tolist()) if metric == "miou" else ()
-    return Measured(METRICS[metric](confusion), samples, per_class)
+    return Measured(METRICS[metric](confusion), samples, per_class, confusion)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from unseen.contracts import Method
 from unseen.errors import UnseenError
 from unseen.methods.autoaugment import AutoAugment
+from unseen.methods.bnn import BNN
 from unseen.methods.cutout import Cutout
 from unseen.methods.erm import ERM
 from unseen.methods.gud import GUD
 from unseen.methods.jigen import JiGen
 from unseen.methods.m_ada import MADA
+from unseen.methods.mc_dropout import MCDropout
 from unseen.methods.mixup import Mixup
 from unseen.methods.par import PAR
 from unseen.methods.pgd import PGD
@@ -17,7 +19,8 @@ from unseen.methods.self_super import SelfSuper
 from unseen.methods.uncertainty_guided import UncertaintyGuided
 
 METHODS: dict[str, type[Method]] = {
-    method.name: method for method in (ERM, Mixup, Cutout, AutoAugment, PGD, PAR, SelfSuper, JiGen, GUD, MADA, UncertaintyGuided)
+    method.name: method
+    for method in (ERM, Mixup, Cutout, AutoAugment, PGD, PAR, SelfSuper, JiGen, GUD, MADA, UncertaintyGuided, BNN, MCDropout)
 }
 
 

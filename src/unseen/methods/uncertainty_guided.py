@@ -333,15 +333,12 @@ class UncertaintyGuided(Method):
     @torch.no_grad()
     def predict_with_uncertainty(self, x: Any) -> tuple[Tensor, Tensor]:
         """Logits and one score per sample, in one pass."""
-        if self.score_name != "sigma":
-            logits = self.predict(x)
-            return logits, self.score(lack_of_confidence(logits))
-        logits, features = self._pass_with_features(x)
+        logits, features = self.predict_with_features(x)
         return logits, self.score(features)
 
     @torch.no_grad()
     def score_features(self, x: Any) -> Tensor:
-        return self._pass_with_features(x)[1] if self.score_name == "sigma" else super().score_features(x)
+        return self.predict_with_features(x)[1]
 
     def score(self, features: Tensor) -> Tensor:
         if self.score_name != "sigma":
@@ -350,7 +347,12 @@ class UncertaintyGuided(Method):
             raise UnseenError(NO_STATISTICS)
         return relative_deviation(features, self.reference.mean.to(features))
 
-    def _pass_with_features(self, x: Any) -> tuple[Tensor, Tensor]:
+    @torch.no_grad()
+    def predict_with_features(self, x: Any) -> tuple[Tensor, Tensor]:
+        """Logits and score features, in one pass."""
+        if self.score_name != "sigma":
+            logits = self.predict(x)
+            return logits, lack_of_confidence(logits)
         head = self.heads[head_key(self.sites[0])]
         assert isinstance(head, GaussianHead)
         ready = self._ready(x)

@@ -1,0 +1,30 @@
+"""Uncertainty scores behind one small contract. SCORES is the table that the comparison, the tests and the docs read."""
+
+from __future__ import annotations
+
+from unseen.contracts import Method
+from unseen.errors import UnseenError
+from unseen.scores.logits import Energy, Entropy, LogitScore, MaxSoftmax
+from unseen.scores.mahalanobis import Mahalanobis
+from unseen.scores.own import BayesByBackprop, MonteCarloDropout, Sigma
+from unseen.scores.score import Look, Score
+
+SCORES: dict[str, type[Score]] = {
+    score.name: score for score in (Sigma, BayesByBackprop, MonteCarloDropout, MaxSoftmax, Entropy, Energy, Mahalanobis)
+}
+# What is read off a model, by the method that trained it: the scores of one table share one model where they can.
+OF_METHOD: dict[str, tuple[str, ...]] = {
+    "uncertainty_guided": ("uncertainty_guided", "msp", "entropy", "energy", "mahalanobis"),
+    "bnn": ("bnn",),
+    "mc_dropout": ("mc_dropout",),
+}
+
+
+def scores_of(net: Method) -> list[Score]:
+    """The scores that a trained model is compared by."""
+    if net.name not in OF_METHOD:
+        raise UnseenError(f"uncertainty is compared over runs of {', '.join(OF_METHOD)}; this one is of {net.name}")
+    return [SCORES[name](net) for name in OF_METHOD[net.name]]
+
+
+__all__ = ["SCORES", "LogitScore", "Look", "Score", "scores_of"]
