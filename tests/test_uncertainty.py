@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import csv
+
+import numpy as np
 import pytest
 import torch
 
-from unseen import UnseenError
-from unseen.uncertainty import SourceReference, lack_of_confidence, relative_deviation
+from toy_domains import bars, make
+from unseen import UnseenError, calibrate, exam
+from unseen.run import train
+from unseen.uncertainty import (
+    SourceReference,
+    bootstrap_interval,
+    lack_of_confidence,
+    relative_deviation,
+    resampled_means,
+    resampled_scores,
+)
 
 
 def test_the_score_by_hand():
@@ -59,3 +71,118 @@ def test_impossible_questions_are_named(rate, n, text):
     reference = SourceReference(torch.ones(2), torch.ones(5, 2))
     with pytest.raises(UnseenError, match=text):
         reference.threshold(lambda m: m.mean(-1), n, rate)
+
+
+def test_a_scale_that_rounds_to_zero_on_the_source_does_not_make_the_score_nan():
+    source = torch.tensor([0.0, 0.5])
+    assert float(relative_deviation(torch.tensor([0.0, 1.0]), source)) == 0.5  # nothing deviates in the first channel
+    assert float(relative_deviation(torch.tensor([1e-3, 0.5]), source)) > 1e6
+
+
+def doubt(n, g):
+    """The lack of confidence of a sure model: near 0 but for a long tail."""
+    return torch.sigmoid(3 * torch.randn(n, 1, generator=g) - 5).clamp(max=0.9)
+
+
+@pytest.mark.parametrize("n", [8, 64, 300])
+def test_a_long_tail_does_not_break_the_promise(n):
+    """With 200 held-out samples: most of a tail is then unseen."""
+    rate, alarms, trials = 0.1, 0, 0
+    for seed in range(60):
+        g = torch.Generator().manual_seed(seed)
+        threshold = SourceReference(doubt(500, g).mean(0), doubt(200, g)).threshold(lambda f: f.mean(-1), n, rate)
+        alarms += int((doubt(20 * n, g).view(20, n).mean(1) > threshold).sum())
+        trials += 20
+    assert alarms / trials <= rate + 2 * (rate * (1 - rate) / trials) ** 0.5
+
+
+# ------------------------------------------------------------------------------------------------------- intervals
+
+
+def test_resampled_means_are_means_of_drawn_rows():
+    rows = torch.rand(9, 3, generator=torch.Generator().manual_seed(1))
+    made = resampled_means(rows, 4, 5, torch.Generator().manual_seed(2))
+    picks = torch.randint(9, (5, 4), generator=torch.Generator().manual_seed(2))
+    slow = torch.stack([torch.stack([rows[i] for i in pick]).double().mean(0) for pick in picks.tolist()])
+    torch.testing.assert_close(made, slow)
+
+
+def test_the_interval_holds_the_mean_as_often_as_it_says():
+    held = 0
+    for seed in range(200):
+        g = torch.Generator().manual_seed(seed)
+        low, high = bootstrap_interval(drawn(40, g), lambda f: f.mean(-1), level=0.9, resamples=400)
+        held += low <= 0.5 <= high
+    assert 0.83 <= held / 200 <= 0.96
+
+
+def test_the_interval_of_a_deviation_is_around_the_score_and_shrinks_with_the_sample():
+    """Plain resampling would lift it: most resampled scores of samples that are like the source exceed their own."""
+    g = torch.Generator().manual_seed(0)
+    source = torch.full((16,), 0.5)
+    score = lambda mean: relative_deviation(mean, source.to(mean))  # noqa: E731
+    widths = []
+    for n in (30, 300, 3000):
+        features = drawn(n, g)
+        value = float(score(features.mean(0)))
+        low, high = bootstrap_interval(features, score)
+        assert low < value < high
+        widths.append(high - low)
+    assert widths == sorted(widths, reverse=True)
+    few = drawn(30, g)
+    assert float((resampled_scores(few, score, 300) > score(few.mean(0))).double().mean()) > 0.6
+
+
+@pytest.mark.parametrize(
+    "features, level, text",
+    [(torch.ones(0, 2), 0.9, "at least one"), (torch.ones(3), 0.9, "N, F"), (torch.ones(3, 2), 1.0, "level")],
+)
+def test_intervals_of_nothing_are_named(features, level, text):
+    with pytest.raises(UnseenError, match=text):
+        bootstrap_interval(features, lambda f: f.mean(-1), level)
+
+
+# ------------------------------------------------------------------------------------------------- trained models
+
+
+@pytest.fixture(scope="module", params=["erm", "uncertainty_guided"])
+def run(request, tmp_path_factory):
+    return train(make(), request.param, tmp_path_factory.mktemp("runs") / request.param, progress=False)
+
+
+def test_500_fresh_source_batches_alarm_as_rarely_as_stated_and_shifted_ones_alarm(run):
+    """The calibration has seen none of this data: it is drawn anew."""
+    net, batches, size = run.load(make()), 500, 20
+    features = net.score_features(bars(batches * size, seed=1000)[0])
+    scores = net.score(features.view(batches, size, -1).mean(1))
+    for rate in (0.01, 0.05):
+        share = float((scores > net.threshold(size, rate)).double().mean())
+        assert share <= rate + 3 * (rate * (1 - rate) / batches) ** 0.5
+    grainy = [net.alarm(bars(size, seed=2000 + i, grain=0.5)[0], 0.01) for i in range(40)]
+    assert np.mean(grainy) >= 0.95
+
+
+def test_a_threshold_is_made_once_for_a_size_and_a_rate_and_anew_after_calibrating(run, monkeypatch):
+    net, made = run.load(make()), []
+    real = SourceReference.chance_scores
+    monkeypatch.setattr(SourceReference, "chance_scores", lambda *words: made.append(words[2]) or real(*words))
+    x, _ = bars(16, 5)
+    first = net.threshold(16)
+    net.alarm(x), net.alarm(x)
+    assert made == [16] and net.threshold(16) == first
+    net.threshold(16, 0.05), net.threshold(8)
+    assert made == [16, 16, 8]
+    calibrate(net, [bars(64, 6)], [bars(64, 7, grain=0.3)])
+    assert net.threshold(16) != first and made == [16, 16, 8, 16]
+
+
+def test_a_domains_score_comes_with_its_interval_and_that_of_every_sample(run, tmp_path):
+    result = exam.score(run, make(), "foggy", batch=50, per_sample=tmp_path / "scores.csv")
+    assert result["interval"][0] < result["score"] < result["interval"][1]
+    rows = list(csv.DictReader((tmp_path / "scores.csv").open()))
+    assert len({row["sample"] for row in rows}) == 50 and result["per_sample"] == str(tmp_path / "scores.csv")
+    net, x = run.load(make()), make().domain("foggy").load("test").tensors[0]
+    chosen = x[[int(row["sample"]) for row in rows]]
+    assert [float(row["score"]) for row in rows] == pytest.approx(net.uncertainty(chosen).tolist(), rel=1e-3, abs=1e-6)
+    assert net.domain_score(chosen) == pytest.approx(result["score"], rel=1e-4)
+    assert "per_sample" not in exam.score(run, make(), "foggy", batch=50)

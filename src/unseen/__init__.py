@@ -8,10 +8,12 @@ from torch import nn
 
 __version__ = "0.1.0"
 
+from unseen.accuracy_estimates import AccuracyEstimator, estimate_accuracy
 from unseen.contracts import Batch, Domain, Method, Task
 from unseen.errors import UnseenError
 from unseen.fit import calibrate, fit
 from unseen.methods import ERM, METHODS, UncertaintyGuided
+from unseen.monitor import DomainMonitor
 from unseen.store import load_method
 from unseen.tasks import TASKS
 
@@ -25,13 +27,16 @@ __all__ = [
     "ERM",
     "METHODS",
     "TASKS",
+    "AccuracyEstimator",
     "Batch",
     "Domain",
+    "DomainMonitor",
     "Method",
     "Task",
     "UncertaintyGuided",
     "UnseenError",
     "calibrate",
+    "estimate_accuracy",
     "fit",
     "load",
 ]

@@ -281,6 +281,13 @@ class Method(nn.Module):
         """What the domain score is made of, (N, F): a domain's score is `score` of their mean over its samples."""
         return lack_of_confidence(self.predict(x))
 
+    @torch.no_grad()
+    def predict_with_features(self, x: Any) -> tuple[Tensor, Tensor]:
+        """Logits and score features, in one pass where the method can."""
+        logits = self.predict(x)
+        plain = type(self).score_features is Method.score_features
+        return logits, lack_of_confidence(logits) if plain else self.score_features(x)
+
     def score(self, features: Tensor) -> Tensor:
         """Score of (means of) score features, (..., F) -> (...)."""
         return features.mean(-1)
@@ -298,7 +305,10 @@ class Method(nn.Module):
         """The domain score that n fresh source samples exceed with at most that chance."""
         if self.reference is None:
             raise UnseenError(NO_STATISTICS)
-        return self.reference.threshold(self.score, n, false_alarm_rate)
+        key = (self.score_name, n, false_alarm_rate)
+        if key not in self.reference.thresholds:
+            self.reference.thresholds[key] = self.reference.threshold(self.score, n, false_alarm_rate)
+        return self.reference.thresholds[key]
 
     def alarm(self, x: Any, false_alarm_rate: float = 0.01) -> bool:
         """Are these samples further from the source than chance allows?"""

@@ -7,7 +7,7 @@ is its score. Held-out source samples tell how large that score gets by chance i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -15,11 +15,15 @@ from torch import Tensor
 from unseen.errors import UnseenError
 
 RESAMPLES = 2000  # enough to place a 1 % quantile to about a fifth of its tail
+INTERVAL_RESAMPLES = 1000  # enough for the ends of a 95 % interval
+UNSEEN = 3  # the rule of three: N samples leave room, at 95 %, for 3 / N of what none of them has shown
+PART = 4_000_000  # numbers of a table of resamples that are in memory at a time
 
 
 def relative_deviation(mean: Tensor, source_mean: Tensor) -> Tensor:
     """mean over features of |sigma(T) - sigma(S)| / sigma(S): (..., F) -> (...)."""
-    return ((mean - source_mean).abs() / source_mean).mean(-1)
+    least = torch.finfo(source_mean.dtype).tiny  # a sigma may round to 0: where it does so here and there, nothing deviates
+    return ((mean - source_mean).abs() / source_mean.clamp_min(least)).mean(-1)
 
 
 def lack_of_confidence(logits: Tensor) -> Tensor:
@@ -27,12 +31,55 @@ def lack_of_confidence(logits: Tensor) -> Tensor:
     return (1 - logits.softmax(1).amax(1)).reshape(len(logits), -1).mean(1, keepdim=True)
 
 
+def bootstrap_interval(
+    features: Tensor,
+    score: Callable[[Tensor], Tensor],
+    level: float = 0.95,
+    resamples: int = INTERVAL_RESAMPLES,
+    generator: torch.Generator | None = None,
+) -> tuple[float, float]:
+    """Where the score of so many samples of the same domain lies on average, from score features (N, F) of N of them.
+
+    Resampled means scatter twice, around the samples that scatter around their domain, which lifts a score made of absolute
+    deviations; the resampled scores are therefore moved so that their mean is the score itself.
+    """
+    if not 0 < level < 1:
+        raise UnseenError(f"the level of an interval must lie between 0 and 1, not {level}")
+    scores = resampled_scores(features, score, resamples, generator)
+    scores = scores + (float(score(features.mean(0))) - scores.mean())
+    low, high = torch.quantile(scores, torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)).tolist()
+    return low, high
+
+
+def resampled_scores(
+    features: Tensor, score: Callable[[Tensor], Tensor], resamples: int, generator: torch.Generator | None = None
+) -> Tensor:
+    """Scores of as many samples as there are, drawn again from them: (N, F) -> (resamples,)."""
+    if features.dim() != 2 or len(features) == 0:
+        raise UnseenError(f"an interval needs score features (N, F) of at least one sample, not {tuple(features.shape)}")
+    generator = torch.Generator().manual_seed(0) if generator is None else generator
+    return score(resampled_means(features, len(features), resamples, generator).to(features)).double().cpu()
+
+
+def resampled_means(features: Tensor, size: int, resamples: int, generator: torch.Generator) -> Tensor:
+    """Means of so many draws, with replacement, of `size` of the rows: (N, F) -> (resamples, F), in double precision."""
+    rows = features.double().cpu()
+    means = rows.new_empty(resamples, rows.shape[1])
+    # How often each row is drawn, times the rows: a product of matrices is faster than gathering, and a part fits in memory.
+    for part in means.split(max(1, PART // max(len(rows), size))):
+        picks = torch.randint(len(rows), (len(part), size), generator=generator)
+        times = rows.new_zeros(len(part), len(rows)).scatter_add_(1, picks, rows.new_ones(1).expand_as(picks))
+        part.copy_(times @ rows / size)
+    return means
+
+
 @dataclass
 class SourceReference:
     """What a trained model remembers of its source: the mean of its score features, and held-out samples of them."""
 
     mean: Tensor  # (F,), over training samples
-    held_out: Tensor  # (N, F)
+    held_out: Tensor  # (N, F); empty where thresholds were made beforehand and the samples forgotten
+    thresholds: dict[tuple[str, int, float], float] = field(default_factory=dict, repr=False, compare=False)  # those made so far
 
     def threshold(self, score: Callable[[Tensor], Tensor], n: int, false_alarm_rate: float) -> float:
         """The score that a batch of n fresh source samples exceeds with at most that chance."""
@@ -40,18 +87,20 @@ class SourceReference:
             raise UnseenError(f"the false-alarm rate must lie between 0 and 1, not {false_alarm_rate}")
         if n < 1:
             raise UnseenError("a score needs at least one sample")
+        if len(self.held_out) == 0:
+            raise UnseenError("no held-out source samples are left to make a threshold from: load the run again")
         return float(torch.quantile(self.chance_scores(score, n), 1 - false_alarm_rate, interpolation="higher"))
 
     def chance_scores(self, score: Callable[[Tensor], Tensor], n: int) -> Tensor:
         """Scores of resampled held-out batches of n.
 
         A fresh batch scatters around the true source, the held-out samples around it too: both errors count, hence the
-        smaller effective size 1 / (1/n + 1/N).
+        smaller effective size 1 / (1/n + 1/N). What the held-out samples have not shown yet counts as three samples more, as
+        far out as the furthest: without them a score with a long tail, such as a sure model's doubt, alarms too often.
         """
         total = len(self.held_out)
         size = max(1, round(n * total / (n + total)))
-        generator = torch.Generator().manual_seed(0)
-        picks = torch.randint(total, (RESAMPLES, size), generator=generator)
-        held_out = self.held_out.double().cpu()
-        means = torch.stack([held_out[pick].mean(0) for pick in picks])
+        furthest = self.held_out[score(self.held_out.to(self.mean)).argmax()]
+        rows = torch.cat([self.held_out, furthest.expand(UNSEEN, -1)])
+        means = resampled_means(rows, size, RESAMPLES, torch.Generator().manual_seed(0))
         return score(means.to(self.mean))

@@ -1,0 +1,95 @@
+"""`unseen monitor`: a domain streamed past a finished run, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from cyclopts import App
+
+from unseen.batches import loaded, picked
+from unseen.cli.options import Device, Json, RunFolder, Seed, TaskWord, emit, say
+from unseen.cli.runs import task_of
+from unseen.contracts import Batch, Domain
+from unseen.errors import UnseenError
+from unseen.monitor import DomainMonitor, Reading
+from unseen.run import Run, checked_seed
+
+
+def attach(app: App) -> None:
+    app.command(monitor)
+
+
+def monitor(
+    run: RunFolder,
+    *,
+    domain: str,
+    then: str | None = None,
+    batch: int = 64,
+    memory: int = 20,
+    false_alarm_rate: float = 0.01,
+    seed: Seed = 0,
+    task: TaskWord = None,
+    device: Device = "auto",
+    json_: Json = False,
+) -> None:
+    """Stream a domain's samples past a run, batch by batch, and watch score and alarm.
+
+    Parameters
+    ----------
+    domain
+        A domain of the task; "source" is the held-out source.
+    then
+        Another domain that follows, so that a drift is seen.
+    batch
+        Samples at a time.
+    memory
+        About so many batches make the slow score, which sees a drift too small for one batch to show.
+    false_alarm_rate
+        How often a batch of the source may raise the alarm.
+    """
+    at = Run(run)
+    made = task_of(at, task)
+    checked_seed(seed)
+    domains = [made.domain(name) for name in (domain, then) if name is not None]
+    watcher = DomainMonitor.from_run(run, made, device=device, batch=batch, memory=memory, false_alarm_rate=false_alarm_rate)
+    if watcher.net.score_name != "sigma":
+        say(f"this run has no learned sigma; the score is a fallback: {watcher.net.score_name}")
+    readings = []
+    for place in domains:
+        for part in _stream(place, batch, seed):
+            reading = watcher.update(part.x)
+            readings.append({"domain": place.name, **asdict(reading), "alarm": reading.alarm})
+            if not json_:
+                print(_line(place.name, reading), flush=True)
+    result: dict[str, Any] = {
+        "run": str(run),
+        "batch": batch,
+        "memory": memory,
+        "false_alarm_rate": false_alarm_rate,
+        "score_name": watcher.net.score_name,
+        "readings": readings,
+        "alarms": {d.name: sum(r["alarm"] for r in readings if r["domain"] == d.name) for d in domains},
+        "batches": {d.name: sum(r["domain"] == d.name for r in readings) for d in domains},
+    }
+    if not emit(result, json_):
+        print("; ".join(f"{d.name}: {result['alarms'][d.name]} alarms in {result['batches'][d.name]} batches" for d in domains))
+
+
+def _stream(domain: Domain, size: int, seed: int) -> Iterator[Batch]:
+    """The domain's samples in random order, in whole batches: data on disk is often sorted by class."""
+    data = loaded(domain, "test")
+    total = len(data)  # type: ignore[arg-type]
+    if not 1 <= size <= total:
+        raise UnseenError(f"--batch must lie between 1 and the {total} samples of {domain.name}, not {size}")
+    order = torch.randperm(total, generator=torch.Generator().manual_seed(seed))
+    for part in order[: total // size * size].split(size):
+        yield picked(data, part)
+
+
+def _line(domain: str, r: Reading) -> str:
+    told = ", ".join(word for word, raised in (("batch", r.batch_alarm), ("slow", r.slow_alarm)) if raised)
+    scores = f"score {r.score:.4f} of {r.threshold:.4f}   slow {r.slow_score:.4f} of {r.slow_threshold:.4f}"
+    return f"{r.batch:5d}  {domain:<12s} {scores}   {'ALARM: ' + told if told else '-'}"
