@@ -12,6 +12,7 @@ from unseen.tasks.amazon_reviews import amazon_reviews
 from unseen.tasks.amazon_shifts import amazon_shifts
 from unseen.tasks.cifar10_c import cifar10_c
 from unseen.tasks.cifar_shifts import cifar_shifts
+from unseen.tasks.digit_pairs import digit_pairs
 from unseen.tasks.digits import digits
 from unseen.tasks.digits_shifts import digits_shifts
 from unseen.tasks.driving import driving
@@ -26,6 +27,7 @@ TASKS: dict[str, Callable[..., Task]] = {
     "driving": driving,
     "amazon_reviews": amazon_reviews,
     "google_commands": google_commands,
+    "digit_pairs": digit_pairs,
     "digits_shifts": digits_shifts,  # the last ones are to choose settings by
     "cifar_shifts": cifar_shifts,
     "amazon_shifts": amazon_shifts,
@@ -41,20 +43,20 @@ def variants_of(name: str) -> tuple[str, ...]:
 def task_named(word: str) -> Task:
     """A task of ours as "name" or "name/variant", or a user's as "package.module:function", imported because they named it."""
     name, slash, variant = word.partition("/")
-    chosen = (variant,) if slash else ()
     if ":" not in word:
+        variant = variant.replace("->", "_to_")  # a shell wants usps->mnist, as the tables say it, in quotes
         if name not in TASKS:
             raise UnseenError(f'no task "{name}"; there are: {", ".join(TASKS)}; or name your own as package.module:function')
         if slash and not variants_of(name):
             raise UnseenError(f'{name} has no variants: write "{name}", not "{word}"')
         if slash and variant not in variants_of(name):
             raise UnseenError(f'{name} has no variant "{variant}"; it has: {", ".join(variants_of(name))}')
-        return TASKS[name](*chosen)
+        return TASKS[name](*([variant] if slash else []))
     module, _, function = name.partition(":")
     if "" not in sys.path:  # the console script does not look in the folder it is called from
         sys.path.append("")  # last: what lies there must not stand in for an installed package
     try:
-        task = getattr(importlib.import_module(module), function)(*chosen)
+        task = getattr(importlib.import_module(module), function)(*([variant] if slash else []))
     except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise UnseenError(f'cannot make a task from "{word}": {error}') from error
     if not isinstance(task, Task):
