@@ -1,4 +1,4 @@
-"""Commands on many runs: bench, demo."""
+"""Commands on many runs: bench, report, demo."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from cyclopts import App, Parameter
 from unseen import demo as demonstration
 from unseen.bench import read_grid, run_grid, with_seeds, write_tables
 from unseen.cli.options import Device, Flag, Json, Seed, Settings, emit, say
+from unseen.errors import UnseenError
+from unseen.publish import write_report
 from unseen.settings import parse
 
 
 def attach(app: App) -> None:
     app.command(bench)
+    app.command(report)
     app.command(demo)
 
 
@@ -51,6 +54,23 @@ def bench(
         sys.exit(1)
 
 
+def report(*runs: Path, out: Path, json_: Json = False) -> None:
+    """One HTML page of finished runs, with figures, and its tables as Markdown and CSV; from records and saved arrays alone.
+
+    Parameters
+    ----------
+    runs
+        Run folders, or folders that hold some, of any mix of tasks; results of `unseen uncertainty` and `unseen few-shot` too.
+    out
+        The folder for report.html, tables.md and tables/.
+    """
+    if not runs:
+        raise UnseenError("name run folders, or folders that hold some: unseen report RUNS [RUNS ...] --out DIR")
+    result = write_report(runs, out)
+    if not emit(result, json_):
+        print(f"{result['page']}: {result['bytes'] / 1e6:.1f} MB; tables beside it")
+
+
 def demo(
     *,
     out: Path = Path("demo"),
@@ -59,12 +79,12 @@ def demo(
     device: Device = "auto",
     json_: Json = False,
 ) -> None:
-    """Train plainly and uncertainty-guided on the embedded digits, compare them on unseen domains, draw a figure.
+    """Train plainly and uncertainty-guided on the embedded digits, compare them on unseen domains, write a report.
 
     Parameters
     ----------
     out
-        Where runs and figure go.
+        Where runs and report go.
     """
     result = demonstration.run(out, seed=seed, overrides=parse(set_ or []), device=device)
     if not emit(result, json_):

@@ -26,7 +26,7 @@ def write_results(folder: Path, facts: Mapping[str, Any], runs: Sequence[Mapping
     rows = [row for part in parts for row in summary(facts, part)]
     pages = {
         "summary.json": json.dumps(rows, indent=1) + "\n",
-        "table.csv": _csv(rows),
+        "table.csv": as_csv(rows),
         "table.md": page(facts, parts),
         "runs.json": json.dumps({**facts, "runs": [_facts_of(run) for run in measured]}, indent=1) + "\n",
     }
@@ -36,7 +36,8 @@ def write_results(folder: Path, facts: Mapping[str, Any], runs: Sequence[Mapping
     return rows
 
 
-def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
+def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The rows of a summary, for a spreadsheet."""
     out = io.StringIO()
     writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
     writer.writeheader()

@@ -1,0 +1,26 @@
+"""A report on disk: the page and its tables, each file whole or as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from unseen.errors import UnseenError
+from unseen.store import write_atomically
+
+
+def write_report(folders: Sequence[Path], out: Path) -> dict[str, Any]:
+    """Write the report of all runs and results in the folders; tables of an earlier report in `out` make way."""
+    from unseen.report.page import PAGE, report_files  # a second of imports: only for those who want a report
+
+    if out.exists() and not out.is_dir():
+        raise UnseenError(f"{out} is a file; --out names a folder")
+    files = report_files(folders)
+    if (out / PAGE).exists():
+        for path in (out / "tables").glob("*.csv"):
+            if f"tables/{path.name}" not in files:
+                path.unlink()
+    for name, content in files.items():
+        write_atomically(out / name, content)
+    return {"page": str(out / PAGE), "bytes": len(files[PAGE]), "files": list(files)}

@@ -1,0 +1,145 @@
+"""Which runs belong together: those that differ by their seed alone; and what tells the groups apart."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from unseen.report.figures import mean_and_std
+from unseen.report.reading import FinishedRun
+
+# They decide what is written down and how much memory is used, not what is learned.
+WITHOUT_EFFECT = ("log_every", "checkpoint_every", "keep", "chunk", "ignore_label")
+ORDER = ("erm", "mixup", "cutout", "autoaugment", "pgd", "par", "self_super", "jigen", "gud", "m_ada", "uncertainty_guided")
+OURS = "uncertainty_guided"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of one task that differ by their seed alone."""
+
+    runs: list[FinishedRun]
+    differs: dict[str, Any]  # from the plainest group of the same method and task; empty for that one itself
+
+    @property
+    def method(self) -> str:
+        return str(self.runs[0].config["method"])
+
+    @property
+    def label(self) -> str:
+        return ", ".join([self.method, *(f"{name} {said(value)}" for name, value in self.differs.items())])
+
+    @property
+    def seeds(self) -> list[int]:
+        return [run.seed for run in self.runs]
+
+    @cached_property
+    def domains(self) -> list[str]:
+        """The unseen domains that all of its runs were examined on."""
+        return [d for d in self.runs[0].domains if all(d in run.figures for run in self.runs)]
+
+    def over(self, domains: Sequence[str], step: int | None = None) -> list[float]:
+        """Each run's mean over these domains, of the last checkpoint or of an earlier step."""
+        by_run = [run.figures if step is None else run.examined.get(step, {}) for run in self.runs]
+        return [math.fsum(f[d] for d in domains) / len(domains) for f in by_run if domains and all(d in f for d in domains)]
+
+    def mean_and_std(self, domains: Sequence[str]) -> tuple[float, float]:
+        return mean_and_std(self.over(domains))
+
+
+@dataclass(frozen=True)
+class TaskRuns:
+    """All groups of one task and variant, plainly trained ones first."""
+
+    task: str
+    variant: str
+    groups: list[Group]
+
+    @property
+    def title(self) -> str:
+        return self.task if self.variant == "default" else f"{self.task}/{self.variant}"
+
+    @property
+    def first(self) -> FinishedRun:
+        return self.groups[0].runs[0]
+
+    @property
+    def metric(self) -> str:
+        return {"miou": "mIoU"}.get(self.first.metric, self.first.metric)
+
+    @property
+    def source(self) -> str:
+        return self.first.source
+
+    @cached_property
+    def domains(self) -> list[str]:
+        """The unseen domains that every run was examined on: averages over these alone can be compared."""
+        return [d for d in self.first.domains if all(d in group.domains for group in self.groups)]
+
+    def of(self, method: str) -> list[Group]:
+        return [group for group in self.groups if group.method == method]
+
+
+def settings_of(run: FinishedRun) -> dict[str, Any]:
+    """Everything that could change what a run learns, its seed apart."""
+    config = run.config
+    told = {**config["loop"], **config.get("model", {}), **config["settings"]}
+    return {name: value for name, value in told.items() if name not in WITHOUT_EFFECT}
+
+
+def differences(settings: dict[str, Any], plain: dict[str, Any]) -> dict[str, Any]:
+    """What one set of settings has that the other has not, or has otherwise."""
+    names = [*settings, *(name for name in plain if name not in settings)]
+    return {n: settings.get(n) for n in names if (n in settings) != (n in plain) or settings.get(n) != plain.get(n)}
+
+
+def said(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return " and ".join(map(str, value))
+    return {None: "none", True: "on", False: "off"}[value] if value is None or isinstance(value, bool) else str(value)
+
+
+def by_task(runs: Sequence[FinishedRun]) -> list[TaskRuns]:
+    """The runs by task and variant, and there by what they were told."""
+    tasks: dict[tuple[str, str], list[FinishedRun]] = {}
+    for run in runs:
+        tasks.setdefault(run.task, []).append(run)
+    found = []
+    for (task, variant), members in sorted(tasks.items()):
+        groups = [group for method in sorted({r.config["method"] for r in members}, key=_rank)
+                  for group in _groups([r for r in members if r.config["method"] == method])]  # fmt: skip
+        found.append(TaskRuns(task, variant, groups))
+    return found
+
+
+def _rank(method: str) -> tuple[int, str]:
+    return (ORDER.index(method) if method in ORDER else len(ORDER) - 1, method)  # one of the user's own before ours
+
+
+def _groups(runs: Sequence[FinishedRun]) -> list[Group]:
+    """Groups of one method; the plainest is the one with the fewest differences from all the others."""
+    same: dict[str, list[FinishedRun]] = {}
+    for run in runs:
+        same.setdefault(json.dumps(settings_of(run), sort_keys=True), []).append(run)
+    members = [sorted(group, key=lambda run: run.seed) for _, group in sorted(same.items())]
+    told = [settings_of(group[0]) for group in members]
+    apart = [sum(len(differences(one, other)) for other in told) for one in told]
+    plainest = min(range(len(members)), key=lambda i: (apart[i], -len(members[i]), i))
+    groups = [Group(group, differences(mine, told[plainest])) for group, mine in zip(members, told, strict=True)]
+    return sorted(groups, key=lambda group: (len(group.differs), group.label))
+
+
+def sweep(groups: Sequence[Group], name: str) -> list[list[Group]]:
+    """Sets of groups that differ in this one number alone, each in its order, where there are at least two values of it."""
+    alike: dict[str, list[Group]] = {}
+    for group in groups:
+        settings = settings_of(group.runs[0])
+        if isinstance(settings.get(name), int | float):
+            others = {k: v for k, v in settings.items() if k != name}
+            alike.setdefault(json.dumps(others, sort_keys=True), []).append(group)
+    sets = [sorted(same, key=lambda g: settings_of(g.runs[0])[name]) for same in alike.values() if len(same) > 1]
+    return sorted(sets, key=len, reverse=True)
