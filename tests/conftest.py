@@ -6,3 +6,14 @@ import torch
 def one_thread():
     """Small tensors are faster on one thread, and the suite may share its two cores with other work."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def report_folder(tmp_path_factory):
+    """The report of saved runs that hold everything a report can show."""
+    from saved_runs import everything
+    from unseen.publish import write_report
+
+    root = tmp_path_factory.mktemp("report")
+    write_report(everything(root), root / "out")
+    return root / "out"

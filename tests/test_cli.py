@@ -105,14 +105,17 @@ def test_help_has_the_defaults_of_the_signatures():
     assert "default: uncertainty_guided" in text and "default: fast" in text and "--resume" in text
 
 
-def test_demo_runs_draws_and_does_not_train_twice(tmp_path):
+def test_demo_runs_reports_and_does_not_train_twice(tmp_path):
     words = ["demo", "--out", tmp_path / "demo", *QUICK[:4], "--json"]
     first = as_json(unseen(*words))
-    assert (tmp_path / "demo/demo.png").stat().st_size > 10_000
+    assert first["report"] == str(tmp_path / "demo/report/report.html")
+    page = (tmp_path / "demo/report/report.html").read_text()
+    assert "What the domains look like" in page and "mini_digits: uncertainty and error" in page
     assert set(first["average"]) == {"erm", "uncertainty_guided"}
     assert as_json(unseen(*words)) == first
     shown = unseen(*words[:-1]).stdout
     assert "average, unseen" in shown and "what to try next" in shown and "domain uncertainty" in shown
+    assert shown.strip().splitlines()[-1].endswith("demo/report/report.html")
 
 
 @pytest.mark.parametrize(

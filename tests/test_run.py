@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import Dataset, TensorDataset
 
 from tiny import TinyNet
-from unseen import Domain, Task, UnseenError, exam, run
+from unseen import Domain, Task, UnseenError, adapting, exam, run
 from unseen.store import read_tensors
 
 QUICK = {"steps": 12, "batch": 8, "log_every": 2, "checkpoint_every": 4}
@@ -175,7 +175,7 @@ def test_score_and_adapt_give_the_promised_keys(tmp_path):
     near, far = (exam.score(done, tiny_task(), name) for name in ("source", "farther"))
     assert {"domain", "score", "threshold", "alarm", "n"} <= set(far)
     assert far["alarm"] and not near["alarm"] and far["score_name"] == "sigma"
-    adapted = exam.adapt(done, tiny_task(), "far", 4, draws=3, steps=60, lr=0.01)
+    adapted = adapting.adapt(done, tiny_task(), "far", 4, draws=3, settings={"steps": 60, "lr": 0.01}, progress=False)
     assert {"before", "after_mean", "after_std", "source_before", "source_after"} <= set(adapted)
     assert len(set(adapted["after"])) > 1 and adapted["after_mean"] > adapted["before"]
 
@@ -326,9 +326,9 @@ def test_bad_questions_are_named(tmp_path):
     with pytest.raises(UnseenError, match="false-alarm rate must lie between 0 and 1"):
         exam.score(done, tiny_task(), "far", false_alarm_rate=2)
     with pytest.raises(UnseenError, match="near is the source"):
-        exam.adapt(done, tiny_task(), "near", 3)
+        adapting.adapt(done, tiny_task(), "near", 3)
     with pytest.raises(UnseenError, match="class 0 has 16 labelled samples in this domain, 99 were asked for"):
-        exam.adapt(done, tiny_task(), "far", 99)
+        adapting.adapt(done, tiny_task(), "far", 99, progress=False)
 
 
 @pytest.mark.parametrize(

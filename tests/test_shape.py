@@ -8,15 +8,16 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "unseen"
 LEVELS = [
     {"errors"},
-    {"sites", "noise", "machine", "progress", "models", "data", "report"},
+    {"sites", "noise", "machine", "progress", "curves", "models", "data", "report", "synthetic_shifts"},
     {"mixup", "meta", "uncertainty", "embedding_head"},
     {"perturb", "contracts"},
-    {"augmentations", "batches"},
-    {"methods", "adaptation", "tasks", "settings", "metrics"},
-    {"store", "fit"},
-    {"run"},
-    {"exam"},
-    {"demo", "bench", "pictures"},
+    {"augmentations", "batches", "sampled"},
+    {"methods", "adaptation", "tasks", "settings", "metrics", "scores"},
+    {"store", "fit", "evidence"},
+    {"run", "accuracy_estimates", "publish"},
+    {"exam", "monitor", "accuracy_exam", "adapting"},
+    {"bench", "doctor", "pictures", "comparison"},
+    {"few_shot", "demo"},
     {"cli"},
 ]
 

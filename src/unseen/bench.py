@@ -26,7 +26,7 @@ from unseen.errors import UnseenError
 from unseen.exam import evaluate
 from unseen.machine import keep_freed_memory
 from unseen.methods import method_named
-from unseen.progress import GridProgress, RunState
+from unseen.progress import GridProgress, RunState, told
 from unseen.report.results import write_results
 from unseen.run import Run, checked_seed, identity, same_run, train
 from unseen.settings import resolve
@@ -38,6 +38,7 @@ except ModuleNotFoundError:  # Python 3.10
     import tomli as tomllib  # type: ignore[import-not-found, no-redef]
 
 POLL = 0.5  # seconds between looks at the workers
+RECENT = 20_000  # bytes at the end of the records, enough for the last checkpoint and its numbers
 
 
 @dataclass(frozen=True)
@@ -100,14 +101,22 @@ class Job:
         return int(self.identity["loop"]["steps"])
 
 
-def read_grid(path: Path) -> Grid:
-    """A grid from its file; whatever is unknown or of the wrong kind is named before anything runs."""
+def read_toml(path: Path) -> dict[str, Any]:
     try:
-        said = tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text())
     except OSError as error:
         raise UnseenError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise UnseenError(f"{path} is not TOML: {error}") from error
+
+
+def read_grid(path: Path) -> Grid:
+    """A grid from its file; whatever is unknown or of the wrong kind is named before anything runs."""
+    return grid_of(path, read_toml(path))
+
+
+def grid_of(path: Path, said: dict[str, Any]) -> Grid:
+    """A grid from what its file says."""
     known = {"task", "variants", "preset", "seeds", "runs", "results", "set", "averages", "row"}
     if unknown := set(said) - known:
         raise UnseenError(f"{path}: unknown {', '.join(sorted(unknown))}; a grid has: {', '.join(sorted(known))}")
@@ -215,7 +224,7 @@ def run_grid(grid: Grid, workers: int = 2, quiet: bool = False) -> dict[str, Any
             going = True
             while going:
                 _look_after(grid, jobs, workers)
-                shown.at([RunState(job.label, job.state, _step(job), job.steps, job.said) for job in jobs])
+                shown.at([_standing(job) for job in jobs])
                 if going := any(job.state in ("waiting", "running") for job in jobs):
                     time.sleep(POLL)
         finally:
@@ -266,7 +275,7 @@ def _work(task: str, method: str, preset: str, settings: dict[str, Any], seed: i
 
     torch.set_num_threads(1)
     keep_freed_memory()
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     with Path(log).open("w") as file, contextlib.redirect_stderr(file), contextlib.redirect_stdout(file):
         try:
             made = task_named(task)
@@ -281,7 +290,7 @@ def _work(task: str, method: str, preset: str, settings: dict[str, Any], seed: i
             raise SystemExit(1) from None
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """A grid that is killed must not leave workers behind: started again, two would write into one folder."""
     parent = multiprocessing.parent_process()
     if parent is not None:
@@ -312,12 +321,17 @@ def _examined(job: Job) -> bool:
     return seen >= set(job.domains)
 
 
-def _step(job: Job) -> int:
-    """How far a run is, from the last line of its records: they are written at every checkpoint."""
-    if job.state == "done":
-        return job.steps
+def _standing(job: Job) -> RunState:
+    """How a run stands, from the end of its records: they are written at every checkpoint."""
+    step, watched = 0, dict[str, float]()
     path = job.folder / "records.jsonl"
-    with contextlib.suppress(OSError, ValueError, IndexError, KeyError), path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - 1000))
-        return int(json.loads(file.read().splitlines()[-1])["step"])
-    return 0
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - RECENT))
+        for line in file.read().splitlines():
+            with contextlib.suppress(ValueError, KeyError, TypeError):  # the first line is cut, the last may be torn
+                record = json.loads(line)
+                step = max(step, int(record["step"]))
+                if record["metric"] in ("loss", "source_accuracy", "source_miou"):
+                    watched[record["metric"].replace("_", " ")] = float(record["value"])
+    said = told(dict(sorted(watched.items()))) if job.state == "running" else job.said
+    return RunState(job.label, job.state, job.steps if job.state == "done" else step, job.steps, said)

@@ -1,20 +1,22 @@
-"""The exam of a finished run: accuracy on domains it has never seen, their score, and what a few labels do."""
+"""The exam of a finished run: accuracy on domains it has never seen, and their score."""
 
 from __future__ import annotations
 
 import copy
 import math
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from unseen.adaptation import draw_shots, fine_tune
 from unseen.batches import evaluation_size, loaded, picked
 from unseen.contracts import Method, Task
 from unseen.errors import UnseenError
+from unseen.evidence import examples_of
 from unseen.metrics import Measured, measure
 from unseen.run import Run, checked_seed
-from unseen.store import fill, read_tensors
+from unseen.store import fill, read_tensors, write_atomically, write_tensors
+from unseen.uncertainty import bootstrap_interval
 
 
 def evaluate(run: Run, task: Task, device: str = "auto", kept: bool = False) -> dict[str, Any]:
@@ -28,13 +30,18 @@ def evaluate(run: Run, task: Task, device: str = "auto", kept: bool = False) -> 
     nets = {step: _as_kept(net, run, step) for step in (run.kept_steps() if kept else []) if step != last}
     records: list[dict[str, Any]] = []
     domains: dict[str, dict[str, Any]] = {}
+    shown: dict[str, torch.Tensor] = {}
     for domain in (task.source, *task.targets):  # one at a time: all of them may not fit into memory
         data = loaded(domain, "test")
         for step, examined in {**nets, last: net}.items():
             measured = measure(task.metric, examined, data, net.ignore_label)
             records += _records(config["run"], task, step, domain.name, measured)
         domains[domain.name] = {task.metric: measured.value, "n": measured.n, **_by_class(task, measured)}
+        assert measured.confusion is not None
+        shown[f"confusion/{domain.name}"] = measured.confusion
+        shown |= {f"{name}/{domain.name}": tensor for name, tensor in examples_of(net, data).items()}
     run.replace(records)
+    write_tensors(run.folder / "figures" / "exam.safetensors", shown)
     source = domains.pop(task.source.name)
     return {
         "run": config["run"],
@@ -78,9 +85,13 @@ def score(
     batch: int | None = None,
     false_alarm_rate: float = 0.01,
     seed: int = 0,
+    per_sample: Path | None = None,
     device: str = "auto",
 ) -> dict[str, Any]:
-    """How far a domain is from the source, and whether that is more than chance at that many samples."""
+    """How far a domain is from the source, and whether that is more than chance at that many samples.
+
+    The score of every single sample goes to the CSV file `per_sample`, if one is named.
+    """
     net = run.load(task, device)
     checked_seed(seed)
     data = loaded(task.domain(domain), "test")
@@ -96,9 +107,15 @@ def score(
     threshold = net.threshold(len(index), false_alarm_rate)
     if not math.isfinite(value):
         raise UnseenError(f"the score of {domain} is {value}: look for NaN in its data or in the run's weights")
+    written = {}
+    if per_sample is not None:
+        lines = [f"{i},{s:.6g}" for i, s in zip(index.tolist(), net.score(features.to(net.device)).tolist(), strict=True)]
+        write_atomically(per_sample, ("\n".join(["sample,score", *lines]) + "\n").encode())
+        written = {"per_sample": str(per_sample)}
     return {
         "domain": domain,
         "score": value,
+        "interval": list(bootstrap_interval(features, net.score)),
         "threshold": threshold,
         "alarm": value > threshold,
         "n": len(index),
@@ -106,50 +123,5 @@ def score(
         "fallback": net.score_name != "sigma",
         "false_alarm_rate": false_alarm_rate,
         "calibrated_on": len(net.reference.held_out),
-    }
-
-
-def adapt(
-    run: Run,
-    task: Task,
-    domain: str,
-    shots: int,
-    *,
-    draws: int = 5,
-    steps: int = 100,
-    lr: float = 1e-4,
-    seed: int = 0,
-    device: str = "auto",
-) -> dict[str, Any]:
-    """Fine-tune on `shots` labels a class, several times with fresh shots; what it did for the domain and to the source."""
-    net = run.load(task, device)
-    if domain in ("source", task.source.name):
-        raise UnseenError(f"{domain} is the source: name an unseen domain, one of {', '.join(d.name for d in task.targets)}")
-    checked_seed(seed)
-    if shots < 1 or draws < 1 or steps < 1:
-        raise UnseenError("shots, draws and steps must be at least 1")
-    target = task.domain(domain)
-    pool, test, source = loaded(target, "train"), loaded(target, "test"), loaded(task.source, "test")
-    everything = picked(pool, torch.arange(len(pool)))  # type: ignore[arg-type]
-    after, source_after = [], []
-    for draw in range(draws):
-        generator = torch.Generator().manual_seed(seed * 1000 + draw)
-        chosen = draw_shots(everything.y, shots, task.classes, generator)
-        shots_x = tuple(t[chosen] for t in everything.x)
-        adapted = fine_tune(
-            net.model, shots_x, everything.y[chosen], steps=steps, lr=lr, seed=draw, ignore_label=net.ignore_label
-        )
-        after.append(measure(task.metric, adapted, test, net.ignore_label).value)
-        source_after.append(measure(task.metric, adapted, source, net.ignore_label).value)
-    spread = torch.tensor(after, dtype=torch.float64)
-    return {
-        "domain": domain,
-        "shots": shots,
-        "draws": draws,
-        "before": measure(task.metric, net, test, net.ignore_label).value,
-        "after_mean": float(spread.mean()),
-        "after_std": float(spread.std()) if draws > 1 else 0.0,
-        "after": after,
-        "source_before": measure(task.metric, net, source, net.ignore_label).value,
-        "source_after": math.fsum(source_after) / draws,
+        **written,
     }

@@ -1,6 +1,7 @@
 """Runs on disk: one task x method x seed in a folder. The training loop is here, visible, and knows only the contract.
 
 config.json  records.jsonl  state.safetensors (while it trains)  model.safetensors  source.safetensors  figures/  kept/  done
+tensorboard/ (on demand)
 """
 
 from __future__ import annotations
@@ -19,15 +20,17 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, Subset
 
 import unseen
 from unseen.augmentations import augmented
 from unseen.batches import batches_of, evaluation_size, loaded, random_part, training_batch
 from unseen.contracts import Method, Task
+from unseen.curves import Curves
 from unseen.errors import UnseenError
+from unseen.evidence import pixels
 from unseen.fit import REMEMBERED, calibrate, finite
-from unseen.machine import pick_device
+from unseen.machine import forget_peak_memory, peak_memory, pick_device
 from unseen.methods import method_named
 from unseen.metrics import measure
 from unseen.progress import TrainingProgress
@@ -52,6 +55,7 @@ log = logging.getLogger("unseen")
 RECORD = ("run", "step", "domain", "split", "metric", "value")
 SNAPSHOTS = 8  # moments of a run that the paper's figures are drawn from
 SNAPSHOT_SAMPLES = 128
+SNAPSHOT_PICTURES = 8  # of these samples are kept as pictures, to lay the noise maps over
 
 
 class Run:
@@ -155,10 +159,12 @@ def train(
     resume: bool = False,
     device: str = "auto",
     progress: bool = True,
+    tensorboard: bool = False,
     task_word: str | None = None,
 ) -> Run:
     """Train a method on a task's source, never touching its targets, into the folder `out`."""
     kind, where, run = method_named(method), pick_device(device), Run(out)
+    curves = Curves(run.folder / "tensorboard" if tensorboard else None)
     checked_seed(seed)
     settings = resolve(task, kind, preset, overrides or {})
     loop = settings.loop
@@ -166,9 +172,9 @@ def train(
     net = kind(task.model(**settings.model), **settings.method).to(where).train()
     config = {
         **identity(task, net, preset, settings, seed),
-        "task_word": task_word or task.name,
+        "task_word": task_word or task.name, "class_names": list(task.class_names),
         "command": _command(),
-        "device": str(where), "threads": torch.get_num_threads(), "commit": _commit(),
+        "device": str(where), "threads": torch.get_num_threads(), "commit": commit_here(),
         "versions": {"unseen": unseen.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }  # fmt: skip
     if run.done and resume:
@@ -176,6 +182,8 @@ def train(
         if not (run.folder / MODEL).exists():
             raise UnseenError(f"{run.folder} is finished but has lost its {MODEL}: train it again into another --out")
         run.state_path.unlink(missing_ok=True)  # a kill may have come between `done` and this
+        with curves:
+            curves.restart(run.records())
         return run
     source, held_out = (loaded(task.source, split) for split in ("train", "val"))
     if (size := len(source)) < loop["batch"]:  # type: ignore[arg-type]
@@ -183,12 +191,14 @@ def train(
 
     for remark in net.remarks(loop["steps"]):
         log.warning(remark)
-    with locked(run.folder):
+    forget_peak_memory()
+    with locked(run.folder), curves:
         had = set(run.folder.iterdir()) if run.folder.is_dir() else None
         first = _start(run, config, net, resume)
         try:
-            _train_loop(run, task, net, source, held_out, first, loop, seed, progress)
-            _finish(run, task, net, source, held_out, config)
+            curves.restart(run.records())
+            _train_loop(run, task, net, source, held_out, first, loop, seed, progress, curves)
+            curves.add(_finish(run, task, net, source, held_out, config))
         except Exception:
             # An error before the first checkpoint leaves nothing worth keeping, so nothing half-written stays behind.
             if not first and not run.state_path.exists() and not run.done:
@@ -199,16 +209,20 @@ def train(
 
 def _train_loop(
     run: Run, task: Task, net: Method, source: Dataset, held_out: Dataset, first: int, loop: dict[str, Any], seed: int,
-    progress: bool,
+    progress: bool, curves: Curves,
 ) -> None:  # fmt: skip
     run_id, steps, batch_size = run.config["run"], loop["steps"], loop["batch"]
     with torch.random.fork_rng(devices=[]):  # a data set may draw random numbers of its own
         few = max(1, min(SNAPSHOT_SAMPLES, evaluation_size(source) // 4))
         fixed = next(batches_of(source, few)).to(net.device)
+        order = torch.randperm(len(held_out), generator=torch.Generator().manual_seed(0))  # type: ignore[arg-type]
+        glance = Subset(held_out, order[: min(SNAPSHOT_SAMPLES, evaluation_size(held_out))].tolist())
+    if (looked_at := pixels(fixed.x, SNAPSHOT_PICTURES)) is not None:
+        write_tensors(run.folder / "figures" / "inputs.safetensors", {"x": looked_at})
     kept = {round(steps * i / loop["keep"]) for i in range(1, loop["keep"])}  # the last is the model itself
     snapshots = {max(1, round(steps * i / SNAPSHOTS)) for i in range(1, SNAPSHOTS + 1)} | {1}
     label = f"{task.name} {net.name} seed {seed}"
-    started, pending = time.monotonic(), []
+    started, pending, watched = time.monotonic(), [], {}
     with TrainingProgress(label, steps, first, quiet=not progress) as shown:
         for step in range(first + 1, steps + 1):
             batch = augmented(training_batch(source, batch_size, seed, step - 1).to(net.device), loop["augment"])
@@ -218,7 +232,7 @@ def _train_loop(
             except RuntimeError as error:
                 shapes = ", ".join(str(tuple(t.shape)) for t in batch.x)
                 raise UnseenError(f"step {step} failed on a batch of shape {shapes}: {error}") from error
-            loss = finite(logs, step)
+            watched["loss"] = finite(logs, step)
             if step % loop["log_every"] == 0 or step == steps:
                 at = {"run": run_id, "step": step, "domain": task.source.name, "split": "train"}
                 pending += [{**at, "metric": name, "value": float(value)} for name, value in logs.items()]
@@ -233,10 +247,16 @@ def _train_loop(
                 )
                 write_tensors(run.kept_path(step), net.state_dict())
             if step % loop["checkpoint_every"] == 0 or step == steps:
+                with torch.random.fork_rng(devices=[]):
+                    seen = measure(task.metric, net, glance, net.ignore_label).value
+                watched[f"source {task.metric}"] = seen
+                at = {"run": run_id, "step": step, "domain": task.source.name, "split": "train"}
+                pending.append({**at, "metric": f"source_{task.metric}", "value": seen})  # of a few held-out samples
                 run.append(pending)
-                pending = []
                 write_tensors(run.state_path, training_state(net))
-            shown.at(step, {"loss": loss})
+                curves.add(pending)
+                pending = []
+            shown.at(step, watched)
 
 
 def set_rates(net: Method, decay: str, done: float) -> None:
@@ -251,14 +271,17 @@ def set_rates(net: Method, decay: str, done: float) -> None:
 
 def _finish(
     run: Run, task: Task, net: Method, source: Dataset, held_out: Dataset, config: dict[str, Any]
-) -> None:  # fmt: skip
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Calibrate, examine on the held-out source and save; the last record is given back."""
     net.eval()
     calibrate(net, random_part(source, REMEMBERED), random_part(held_out, REMEMBERED))
     at = {"run": config["run"], "step": config["loop"]["steps"], "domain": task.source.name, "split": "val"}
-    run.replace([{**at, "metric": task.metric, "value": measure(task.metric, net, held_out, net.ignore_label).value}])
-    save_method(net, run.folder, config)
+    last = [{**at, "metric": task.metric, "value": measure(task.metric, net, held_out, net.ignore_label).value}]
+    run.replace(last)
+    save_method(net, run.folder, {**config, "peak_memory": peak_memory(net.device)})
     write_atomically(run.folder / "done", b"")
     run.state_path.unlink(missing_ok=True)
+    return last
 
 
 def _undo(folder: Path, had: set[Path] | None) -> None:
@@ -333,7 +356,7 @@ def _command() -> str:
     return " ".join(["unseen", *sys.argv[1:]]) if from_shell else "unseen.run.train"
 
 
-def _commit() -> str | None:
+def commit_here() -> str | None:
     """The commit of the working tree this package is run from, if it is one."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         here = Path(__file__).resolve().parent

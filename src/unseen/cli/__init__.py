@@ -10,7 +10,7 @@ from cyclopts import App, CycloptsError
 from rich.console import Console
 
 import unseen
-from unseen.cli import comparisons, data, listings, runs
+from unseen.cli import adapting, comparisons, data, doctor, estimates, listings, monitoring, runs, uncertainty
 from unseen.cli.options import say, stdout_for_results_only
 from unseen.errors import UnseenError
 from unseen.machine import keep_freed_memory
@@ -21,7 +21,7 @@ app = App(
     version=unseen.__version__,
     help="Make a model learned from a single source hold up in domains it has never seen, and know when it will not.",
 )
-for part in (runs, comparisons, data, listings):
+for part in (runs, monitoring, estimates, adapting, comparisons, uncertainty, data, listings, doctor):
     part.attach(app)
 
 

@@ -1,4 +1,4 @@
-"""Commands on one run: train, evaluate, score, adapt."""
+"""Commands on one run: train, evaluate, score, pictures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from unseen.tasks import task_named
 
 
 def attach(app: App) -> None:
-    for command in (train, evaluate, score, adapt, pictures):
+    for command in (train, evaluate, score, pictures):
         app.command(command)
 
 
@@ -34,6 +34,7 @@ def train(
     set_: Settings = None,
     seed: Seed = 0,
     resume: Annotated[bool, Flag] = False,
+    tensorboard: Annotated[bool, Flag] = False,
     device: Device = "auto",
     json_: Json = False,
 ) -> None:
@@ -53,11 +54,14 @@ def train(
         A batch transform before every step: cutout, autoaugment, randconv or flip_crop; several with commas between.
     resume
         Go on with the run in --out; start it if there is none, do nothing if it is finished.
+    tensorboard
+        Write the losses, the source's accuracy and whatever else the method logs as TensorBoard curves too.
     """
     overrides = parse(set_ or []) | ({} if augment is None else parse([f"augment={augment}"]))
     run = train_run(
-        task_named(task), method, out, preset=preset, overrides=overrides, seed=seed, resume=resume, device=device, task_word=task
-    )
+        task_named(task), method, out, preset=preset, overrides=overrides, seed=seed, resume=resume, device=device,
+        tensorboard=tensorboard, task_word=task,
+    )  # fmt: skip
     config = run.config
     value = next((r["value"] for r in reversed(run.records()) if r["split"] == "val"), None)
     if value is None:
@@ -71,6 +75,8 @@ def train(
         show(f"{config['task']} {config['method']}", ["", ""], [["run", run.folder], ["held-out source", percent(value)]])
         own = f" --task {task}" if ":" in task else ""
         print(f"next: unseen evaluate {run.folder}{own}")
+        if tensorboard:
+            print(f"curves: tensorboard --logdir {run.folder}")
 
 
 def evaluate(run: RunFolder, *, task: TaskWord = None, device: Device = "auto", json_: Json = False) -> None:
@@ -101,6 +107,7 @@ def score(
     domain: str,
     batch: int | None = None,
     false_alarm_rate: float = 0.01,
+    per_sample: Path | None = None,
     seed: Seed = 0,
     task: TaskWord = None,
     device: Device = "auto",
@@ -116,57 +123,20 @@ def score(
         Score that many random samples instead of all; the threshold is for that many.
     false_alarm_rate
         How often a batch of the source may raise the alarm.
+    per_sample
+        A CSV file for the score of every single sample.
     """
     at = Run(run)
-    result = exam.score(at, task_of(at, task), domain, batch=batch, false_alarm_rate=false_alarm_rate, seed=seed, device=device)
+    result = exam.score(
+        at, task_of(at, task), domain, batch=batch, false_alarm_rate=false_alarm_rate, seed=seed, per_sample=per_sample,
+        device=device,
+    )  # fmt: skip
     if result["fallback"]:
         say(f"this run has no learned sigma; the score is a fallback: {result['score_name']}")
     if not emit(result, json_):
-        rows = [[k, f"{v:.4f}" if isinstance(v, float) else v] for k, v in result.items()]
+        shown = {**result, "interval": " to ".join(f"{end:.4f}" for end in result["interval"])}
+        rows = [[k, f"{v:.4f}" if isinstance(v, float) else v] for k, v in shown.items()]
         show("ALARM" if result["alarm"] else "no alarm", ["", ""], rows)
-
-
-def adapt(
-    run: RunFolder,
-    *,
-    domain: str,
-    shots: int,
-    draws: int = 5,
-    steps: int = 100,
-    lr: float = 1e-4,
-    seed: Seed = 0,
-    task: TaskWord = None,
-    device: Device = "auto",
-    json_: Json = False,
-) -> None:
-    """Fine-tune on a few labels of an unseen domain, several times with fresh ones.
-
-    Parameters
-    ----------
-    domain
-        An unseen domain of the task.
-    shots
-        Labelled samples per class.
-    draws
-        How often to draw them anew.
-    steps
-        Updates per draw.
-    lr
-        Learning rate of the updates.
-    """
-    at = Run(run)
-    result = exam.adapt(at, task_of(at, task), domain, shots, draws=draws, steps=steps, lr=lr, seed=seed, device=device)
-    if emit(result, json_):
-        return
-    after = f"{percent(result['after_mean'])} ± {percent(result['after_std'])}"
-    rows = [
-        [domain, percent(result["before"]), after],
-        ["source", percent(result["source_before"]), percent(result["source_after"])],
-    ]
-    show(f"{shots} labels a class, {draws} draws", ["accuracy", "before", "after"], rows)
-    lost = result["source_before"] - result["source_after"]
-    if lost > 0.005:
-        say(f"adapting made the source worse by {percent(lost)} points")
 
 
 def pictures(
