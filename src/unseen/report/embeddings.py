@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,6 +29,7 @@ def tsne(features: Points, start: Points | None = None) -> Points:
     """Two coordinates for each row so that neighbours stay neighbours; the same ones every time."""
     from openTSNE import TSNE, initialization
 
+    logging.getLogger("openTSNE").setLevel(logging.ERROR)  # it warns that a start of our own is a start of our own
     perplexity = min(30, (len(features) - 1) / 3)
     # Made as small as the usual start is, or t-SNE would keep the old picture.
     start = initialization.pca(features, random_state=0) if start is None else start / np.std(start[:, 0]) * 1e-4

@@ -14,7 +14,21 @@ from unseen.report.reading import FinishedRun
 
 # They decide what is written down and how much memory is used, not what is learned.
 WITHOUT_EFFECT = ("log_every", "checkpoint_every", "keep", "chunk", "ignore_label")
-ORDER = ("erm", "mixup", "cutout", "autoaugment", "pgd", "par", "self_super", "jigen", "gud", "m_ada", "uncertainty_guided")
+ORDER = (
+    "erm",
+    "mixup",
+    "cutout",
+    "autoaugment",
+    "pgd",
+    "par",
+    "self_super",
+    "jigen",
+    "gud",
+    "m_ada",
+    "bnn",
+    "mc_dropout",
+    "uncertainty_guided",
+)
 OURS = "uncertainty_guided"
 
 
