@@ -223,7 +223,7 @@ def test_what_cannot_be_used_is_told_and_nothing_at_all_is_an_error(tmp_path):
     other.write_text(json.dumps({"tasks": [{"task": "digits", "variant": "default", "runs": [{"seed": 0}]}]}))
     page = report_files([tmp_path / "runs"])["report.html"].decode()
     assert "not finished: go on with it with --resume" in page and "line 1 is not a record" in page
-    assert "not as `unseen uncertainty` writes it" in page
+    assert "scores of unseen uncertainty: what was saved for it cannot be used" in page
     (tmp_path / "empty").mkdir()
     with pytest.raises(UnseenError, match="no finished run in"):
         report_files([tmp_path / "empty"])

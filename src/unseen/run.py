@@ -173,7 +173,7 @@ def train(
     config = {
         **identity(task, net, preset, settings, seed),
         "task_word": task_word or task.name, "class_names": list(task.class_names),
-        "command": _command(),
+        "command": _command(), "overrides": overrides or {},
         "device": str(where), "threads": torch.get_num_threads(), "commit": commit_here(),
         "versions": {"unseen": unseen.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }  # fmt: skip

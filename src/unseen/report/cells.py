@@ -6,6 +6,7 @@ import csv
 import io
 import math
 import re
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -94,4 +95,7 @@ def _parts(cell: Cell) -> list[str]:
 
 
 def slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    """A name for files and anchors; letters beyond a to z, which it cannot keep, still tell names apart."""
+    plain = re.sub(r"[^a-z0-9_]+", "-", text.lower()).strip("-")
+    lost = any(letter.isalnum() and not letter.isascii() for letter in text)
+    return f"{plain}-{zlib.crc32(text.encode(errors='replace')):08x}".strip("-") if lost else plain

@@ -24,7 +24,7 @@ SYMBOLS = {"o": "●", "s": "■", "^": "▲", "D": "◆", "v": "▼", "P": "✚
 MARKERS = tuple(SYMBOLS)
 WIDTH = 4.2  # inches; as wide as a phone, so that letters stay readable there
 STYLE: Any = {
-    "svg.fonttype": "none", "svg.hashsalt": "unseen",
+    "svg.fonttype": "none", "svg.hashsalt": "unseen", "text.parse_math": False,
     "font.size": 10, "axes.titlesize": 10, "axes.labelsize": 10, "xtick.labelsize": 9.5,
     "ytick.labelsize": 9.5, "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": LINE, "xtick.color": INK,
     "ytick.color": INK, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": LINE,

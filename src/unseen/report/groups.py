@@ -14,6 +14,7 @@ from unseen.report.reading import FinishedRun
 
 # They decide what is written down and how much memory is used, not what is learned.
 WITHOUT_EFFECT = ("log_every", "checkpoint_every", "keep", "chunk", "ignore_label")
+USUAL = (None, "flip_crop")  # augmentations that a task may train with by itself
 ORDER = (
     "erm",
     "mixup",
@@ -117,11 +118,12 @@ def said(value: Any) -> str:
     return {None: "none", True: "on", False: "off"}[value] if value is None or isinstance(value, bool) else str(value)
 
 
-def by_task(runs: Sequence[FinishedRun]) -> list[TaskRuns]:
-    """The runs by task and variant, and there by what they were told."""
+def by_task(runs: Sequence[FinishedRun], left_out: list[str] | None = None) -> list[TaskRuns]:
+    """The runs by task and variant, and there by what they were told; what cannot be compared goes to `left_out`."""
     tasks: dict[tuple[str, str], list[FinishedRun]] = {}
     for run in runs:
         tasks.setdefault(run.task, []).append(run)
+    tasks = {name: _comparable(members, [] if left_out is None else left_out) for name, members in tasks.items()}
     found = []
     for (task, variant), members in sorted(tasks.items()):
         groups = [group for method in sorted({r.config["method"] for r in members}, key=_rank)
@@ -130,21 +132,58 @@ def by_task(runs: Sequence[FinishedRun]) -> list[TaskRuns]:
     return found
 
 
+def _comparable(runs: Sequence[FinishedRun], left_out: list[str]) -> list[FinishedRun]:
+    """Without runs that were examined on fewer domains than others, or that are another's twin."""
+    every = set(max((run.figures for run in runs), key=len))
+    seen: dict[str, FinishedRun] = {}
+    for run in runs:
+        key = json.dumps([run.config["method"], run.seed, settings_of(run)], sort_keys=True)
+        if missing := sorted(every - set(run.figures)):
+            left_out.append(f"{run.folder}: not examined on {', '.join(missing)}, as others were: unseen evaluate does it")
+        elif key in seen:
+            left_out.append(f"{run.folder}: the same method, settings and seed as {seen[key].folder}")
+        else:
+            seen[key] = run
+    return list(seen.values())
+
+
 def _rank(method: str) -> tuple[int, str]:
     return (ORDER.index(method) if method in ORDER else len(ORDER) - 1, method)  # one of the user's own before ours
 
 
 def _groups(runs: Sequence[FinishedRun]) -> list[Group]:
-    """Groups of one method; the plainest is the one with the fewest differences from all the others."""
+    """Groups of one method; the plain one is as its preset says, the others name what they were told beside it."""
     same: dict[str, list[FinishedRun]] = {}
     for run in runs:
         same.setdefault(json.dumps(settings_of(run), sort_keys=True), []).append(run)
     members = [sorted(group, key=lambda run: run.seed) for _, group in sorted(same.items())]
-    told = [settings_of(group[0]) for group in members]
-    apart = [sum(len(differences(one, other)) for other in told) for one in told]
-    plainest = min(range(len(members)), key=lambda i: (apart[i], -len(members[i]), i))
-    groups = [Group(group, differences(mine, told[plainest])) for group, mine in zip(members, told, strict=True)]
+    told = _told([group[0] for group in members])
+    if told is None or len({json.dumps(one, sort_keys=True) for one in told}) < len(told):
+        told = _apart([settings_of(group[0]) for group in members])
+    groups = [Group(group, differs) for group, differs in zip(members, told, strict=True)]
     return sorted(groups, key=lambda group: (len(group.differs), group.label))
+
+
+def _told(runs: Sequence[FinishedRun]) -> list[dict[str, Any]] | None:
+    """What each was told beside its preset, without what all were told, such as a grid's budget; None of runs before 0.2."""
+    if not all(isinstance(run.config.get("overrides"), dict) for run in runs):
+        return None
+    told = [{k: v for k, v in run.config["overrides"].items() if k not in WITHOUT_EFFECT} for run in runs]
+    shared = {k for k, v in told[0].items() if k != "augment" and all(one.get(k, runs) == v for one in told)}
+    ignored = shared if len(runs) > 1 else {"steps", "batch"}
+    presets = [run.config.get("preset", "fast") for run in runs]
+    named = [{"preset": preset} if len(set(presets)) > 1 and preset != "fast" else {} for preset in presets]
+    return [{**preset, **{k: v for k, v in one.items() if k not in ignored}} for preset, one in zip(named, told, strict=True)]
+
+
+def _apart(told: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """How settings differ from the plainest of them: not augmented, and with the fewest differences from all others."""
+    most = [sum(len(differences(one, other)) for other in told) for one in told]
+    plainest = min(range(len(told)), key=lambda i: (told[i].get("augment") not in USUAL, most[i], i))
+    found = [differences(mine, told[plainest]) for mine in told]
+    if (augment := told[plainest].get("augment")) not in USUAL:
+        found = [{"augment": mine.get("augment", augment), **differs} for mine, differs in zip(told, found, strict=True)]
+    return found
 
 
 def sweep(groups: Sequence[Group], name: str) -> list[list[Group]]:

@@ -6,6 +6,7 @@ import base64
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ class Section:
 def report_files(folders: Sequence[Path]) -> dict[str, bytes]:
     """Every file of the report by its name: the page, all tables as Markdown, and each as CSV."""
     found = find(folders)
-    tasks = by_task(found.runs)
+    tasks = by_task(found.runs, found.left_out)
     sections = sections_of(found, tasks)
     tables = [block for section in sections for block in section.blocks if isinstance(block, Table)]
     files = {PAGE: page(found, tasks, sections).encode(), TABLES: _markdown(tables).encode()}
@@ -51,17 +52,17 @@ def report_files(folders: Sequence[Path]) -> dict[str, bytes]:
 def sections_of(found: Found, tasks: Sequence[TaskRuns]) -> list[Section]:
     """Everything there is to show; what the runs do not hold is not there."""
     sections = [Section("At a glance", [overview(tasks)])] if tasks else []
-    sections += [Section(task.title, _task_blocks(task), _lead(task)) for task in tasks]
+    sections += [Section(task.title, _task_blocks(task, found.left_out), _lead(task)) for task in tasks]
     blocks: list[Block] = []
     for facts in found.scores:
-        try:
-            blocks += scored.blocks(facts)
-        except (KeyError, TypeError, IndexError, AttributeError) as error:
-            found.left_out.append(f"scores of {facts.get('task')}: not as `unseen uncertainty` writes it, {error!r}")
+        blocks += _made("scores of unseen uncertainty", found.left_out, partial(scored.blocks, facts))
     if blocks:
         sections.append(Section("Uncertainty of domains", blocks, scored.LEAD))
-    if tables := [table for rows, paper in found.few_shot for table in shots.blocks(rows, paper)]:
-        sections.append(Section("Few labels of a new domain", list(tables), shots.LEAD))
+    tables: list[Block] = []
+    for rows, paper in found.few_shot:
+        tables += _made("the summary of unseen few-shot", found.left_out, partial(shots.blocks, rows, paper))
+    if tables:
+        sections.append(Section("Few labels of a new domain", tables, shots.LEAD))
     if tasks:
         sections.append(Section("Every run", [runs_table(tasks)]))
     return sections
@@ -76,16 +77,27 @@ def _lead(task: TaskRuns) -> str:
     )
 
 
-def _task_blocks(task: TaskRuns) -> list[Block]:
-    one: list[Callable[[TaskRuns], Block | None]] = [
-        dots.by_domain, pixels.examples, pixels.scenes, curves.over_training, dots.ablation_plate, ablation_table,
+def _task_blocks(task: TaskRuns, left_out: list[str]) -> list[Block]:
+    makers: list[Callable[[TaskRuns], Block | Sequence[Block] | None]] = [
+        curves.severities, dots.by_domain, pixels.examples, pixels.scenes, curves.over_training, dots.ablation_plate,
+        ablation_table, curves.sweeps, pixels.maps, curves.transport, embeddings.features, embeddings.mixed_labels,
+        curves.watched, pixels.confusion,
     ]  # fmt: skip
-    then: list[Callable[[TaskRuns], Block | None]] = [
-        pixels.maps, curves.transport, embeddings.features, embeddings.mixed_labels, curves.watched, pixels.confusion,
-    ]  # fmt: skip
-    blocks: list[Block | None] = [*results(task), *curves.severities(task), *(make(task) for make in one)]
-    blocks += [*curves.sweeps(task), *(make(task) for make in then)]
-    return [block for block in blocks if block is not None]
+    blocks: list[Block] = list(results(task))
+    for make in makers:
+        what = f"{task.title}, {make.__name__.replace('_', ' ')}"
+        blocks += _made(what, left_out, partial(make, task))
+    return blocks
+
+
+def _made(what: str, left_out: list[str], make: Callable[[], Any]) -> list[Block]:
+    """What a maker gives; where saved files are not what they should be, a remark instead: one spoilt file spoils no page."""
+    try:
+        made = make()
+    except Exception as error:  # saved arrays can be wrong in more ways than could be listed
+        left_out.append(f"{what}: what was saved for it cannot be used: {error!r}")
+        return []
+    return [] if made is None else list(made) if isinstance(made, list | tuple) else [made]
 
 
 def page(found: Found, tasks: Sequence[TaskRuns], sections: Sequence[Section], limit: int = LIMIT) -> str:

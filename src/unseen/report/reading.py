@@ -18,7 +18,8 @@ from safetensors.numpy import load
 from unseen.errors import UnseenError
 from unseen.report.uncertainty import SCORES_FILE
 
-NEEDED = ("run", "task", "method", "seed", "loop", "settings")
+NEEDED = {"run": str, "task": str, "method": str, "seed": int, "loop": dict, "settings": dict}
+OPTIONAL = {"variant": str, "model": dict, "versions": dict, "command": str, "class_names": list, "overrides": dict}
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -94,7 +95,8 @@ class FinishedRun:
     @cached_property
     def snapshots(self) -> dict[int, Path]:
         """The files of saved moments, by step."""
-        found = {int(p.stem.removeprefix("step_")): p for p in self.folder.glob("figures/step_*.safetensors")}
+        files = self.folder.glob("figures/step_*.safetensors")
+        found = {int(p.stem.removeprefix("step_")): p for p in files if p.stem.removeprefix("step_").isdecimal()}
         return dict(sorted(found.items()))
 
     def snapshot(self, step: int) -> Arrays:
@@ -148,7 +150,7 @@ def find(folders: Sequence[Path]) -> Found:
         for path in sorted(p for name in ("config.json", SCORES_FILE, "summary.json") for p in folder.rglob(name)):
             try:
                 content = json.loads(path.read_text())
-                if path.name == SCORES_FILE and isinstance(content, dict) and "tasks" in content:
+                if path.name == SCORES_FILE and isinstance(content, dict) and content.get("tasks"):
                     scores[path.resolve()] = list(content["tasks"])
                 elif path.name == "summary.json" and _of_adaptation(content):
                     few_shot[path.resolve()] = (content, _paper_beside(path))
@@ -158,8 +160,10 @@ def find(folders: Sequence[Path]) -> Found:
                         left_out.append(f"{run.folder}: the same run as {runs[run.config['run']].folder}")
                     else:
                         runs[run.config["run"]] = run
-            except (UnseenError, OSError, ValueError, KeyError, TypeError) as error:
+            except UnseenError as error:
                 left_out.append(f"{path.parent}: {error}")
+            except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+                left_out.append(f"{path}: cannot be used: {error}")
     if not (runs or scores or few_shot):
         told = "; ".join(left_out[:3])
         raise UnseenError(
@@ -182,17 +186,30 @@ def _paper_beside(summary: Path) -> dict[str, Any]:
 
 
 def _read(folder: Path, config: dict[str, Any]) -> FinishedRun:
-    if missing := [name for name in NEEDED if name not in config]:
-        raise UnseenError(f"its config.json lacks {', '.join(missing)}")
+    for name, kind in {**NEEDED, **{k: kind for k, kind in OPTIONAL.items() if k in config}}.items():
+        if not isinstance(config.get(name), kind):
+            raise UnseenError(f"its config.json must say {name} as a {kind.__name__}")
+    if not isinstance(config["loop"].get("steps"), int):
+        raise UnseenError("its config.json must say how many steps, in loop")
+    if "adapted" in config:
+        domain = config["adapted"].get("domain") if isinstance(config["adapted"], dict) else None
+        raise UnseenError(
+            f"adapted to {domain} with its labels, so not a model that never saw its domains; `unseen adapt` told its figures"
+        )
     if not (folder / "done").exists():
         raise UnseenError("not finished: go on with it with --resume")
     records = []
     for number, line in enumerate((folder / "records.jsonl").read_text().splitlines(), start=1):
-        record = json.loads(line)
-        if not {"step", "domain", "split", "metric", "value"} <= set(record):
-            raise UnseenError(f"records.jsonl, line {number} is not a record")
+        try:
+            record = json.loads(line)
+            whole = {"step", "domain", "split", "metric"} <= set(record) and not isinstance(record["value"], bool)
+            whole = whole and math.isfinite(record["value"])
+        except (ValueError, TypeError, KeyError):
+            whole = False
+        if not whole:
+            raise UnseenError(f"records.jsonl, line {number} is not a record with a finite value")
         records.append(record)
     run = FinishedRun(folder, config, records)
     if not run.domains:
-        raise UnseenError(f"never examined: `unseen evaluate {folder}` does it")
+        raise UnseenError(f"never examined: unseen evaluate {folder} does it")
     return run
