@@ -206,6 +206,7 @@ def test_the_adapted_run_can_be_examined_scored_and_adapted_again(tmp_path, meth
     result = adapt(begun, strips(), shots=5, draws=2, settings=settings, out=tmp_path / "adapted", progress=False)
     made = run.Run(tmp_path / "adapted")
     told = exam.evaluate(made, strips())
+    assert told["adapted_to"] == "right" and told["average"] is None  # no domain is left that it has seen no label of
     assert told["domains"]["right"]["accuracy"] == pytest.approx(result["after"][0])
     assert told["source"]["accuracy"] != told["domains"]["right"]["accuracy"] or result["after"][0] == 1
     assert made.config["run"] != begun.config["run"] and made.config["adapted"]["from"] == begun.config["run"]

@@ -113,6 +113,7 @@ def test_every_task_either_reads_a_data_set_that_the_doctor_knows_or_needs_none(
 
 
 def test_disk_space_and_places_that_cannot_be_written(healthy, monkeypatch):
+    (healthy / "data").mkdir()
     assert {f.state for f in doctor.places()} == {"ok"}
     usage = collections.namedtuple("usage", "total used free")
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: usage(10**12, 10**12 - 10**8, 10**8))
@@ -122,6 +123,23 @@ def test_disk_space_and_places_that_cannot_be_written(healthy, monkeypatch):
     monkeypatch.setenv("UNSEEN_CACHE", str(healthy / "file/cache"))
     finding = by_name(doctor.places())["cache folder"]
     assert finding.state == "note" and "cannot be written" in finding.found and "UNSEEN_CACHE" in finding.advice
+
+
+def test_a_data_folder_that_is_not_there_or_no_folder_is_named(healthy, monkeypatch):
+    assert "is not there" in by_name(doctor.places())["UNSEEN_DATA"].found
+    (healthy / "data").write_text("a file")
+    found = by_name(doctor.places())["UNSEEN_DATA"]
+    assert found.state == "problem" and "is no folder" in found.found
+    (healthy / "data").unlink()
+    (healthy / "data").mkdir()
+    assert "UNSEEN_DATA" not in by_name(doctor.places())
+
+
+@pytest.mark.parametrize("named", ["abc", "-3", "0"])
+def test_a_number_of_threads_that_is_none_is_remarked_on(monkeypatch, named):
+    monkeypatch.setenv("OMP_NUM_THREADS", named)
+    (found,) = doctor.threads()
+    assert found.state == "note" and "whole number from 1 on" in found.advice
 
 
 def test_threads_and_python(monkeypatch):

@@ -80,7 +80,11 @@ def threads() -> Iterator[Finding]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     used, named = torch.get_num_threads(), os.environ.get("OMP_NUM_THREADS")
     found = f"{used} for {cores} processors" + (f" (OMP_NUM_THREADS={named})" if named else "")
-    if used > cores:
+    if named and not (named.isdecimal() and int(named)):
+        yield Finding(
+            "threads", "note", found, f"OMP_NUM_THREADS must be a whole number from 1 on: unset it, or set it to {cores}"
+        )
+    elif used > cores:
         yield Finding("threads", "note", found, f"more threads than processors slow training down: set OMP_NUM_THREADS={cores}")
     else:
         yield Finding("threads", "ok", found)
@@ -194,6 +198,11 @@ def places() -> Iterator[Finding]:
         ("cache folder", cache, f"let {CACHE_VARIABLE} name another place: without one everything is made at every call"),
         ("current folder", Path.cwd(), "runs are written where --out says: name a folder that can be written"),
     )
+    named = Path(os.environ.get(VARIABLE) or data_root())
+    if named.exists() and not named.is_dir():
+        yield Finding(VARIABLE, "problem", f"{named} is no folder", f"let {VARIABLE} name the folder that holds the data")
+    elif os.environ.get(VARIABLE) and not named.exists():
+        yield Finding(VARIABLE, "note", f"{named} is not there", "`unseen data fetch` makes it, unless the name is mistyped")
     for what, folder, elsewhere in wanted:
         there = next(path for path in (folder, *folder.parents) if path.exists())
         if not there.is_dir() or not os.access(there, os.W_OK):

@@ -22,7 +22,8 @@ from unseen.uncertainty import bootstrap_interval
 def evaluate(run: Run, task: Task, device: str = "auto", kept: bool = False) -> dict[str, Any]:
     """The task's metric on the held-out source and on every unseen domain; also written to the run's records.
 
-    With `kept`, the weights the run kept on the way are examined too, into its records, for choosing among them.
+    With `kept`, the weights the run kept on the way are examined too, into its records, for choosing among them. The average of
+    an adapted run is without the domain it has seen labels of.
     """
     net = run.load(task, device)
     config = run.config
@@ -43,6 +44,8 @@ def evaluate(run: Run, task: Task, device: str = "auto", kept: bool = False) -> 
     run.replace(records)
     write_tensors(run.folder / "figures" / "exam.safetensors", shown)
     source = domains.pop(task.source.name)
+    adapted = config.get("adapted", {}).get("domain")
+    unseen = [d[task.metric] for name, d in domains.items() if name != adapted]
     return {
         "run": config["run"],
         "task": task.name,
@@ -51,7 +54,8 @@ def evaluate(run: Run, task: Task, device: str = "auto", kept: bool = False) -> 
         "seed": config["seed"],
         "source": {"name": task.source.name, **source},
         "domains": domains,
-        "average": math.fsum(d[task.metric] for d in domains.values()) / len(domains),
+        "average": math.fsum(unseen) / len(unseen) if unseen else None,
+        **({} if adapted is None else {"adapted_to": adapted}),
     }
 
 

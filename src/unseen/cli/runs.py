@@ -87,8 +87,9 @@ def evaluate(run: RunFolder, *, task: TaskWord = None, device: Device = "auto", 
         return
     metric = next(k for k in result["source"] if k not in ("name", "n", "classes"))
     rows = [[f"{result['source']['name']} (source)", percent(result["source"][metric]), result["source"]["n"]]]
-    rows += [[name, percent(d[metric]), d["n"]] for name, d in result["domains"].items()]
-    rows.append(["average, unseen", percent(result["average"]), ""])
+    adapted = result.get("adapted_to")
+    rows += [[f"{d} (adapted to)" if d == adapted else d, percent(f[metric]), f["n"]] for d, f in result["domains"].items()]
+    rows.append(["average, unseen", _share(result["average"]), ""])
     show(f"{result['task']} {result['method']} seed {result['seed']}", ["domain", metric, "n"], rows)
     if "classes" in result["source"]:
         domains = {result["source"]["name"]: result["source"], **result["domains"]}

@@ -134,7 +134,7 @@ def by_task(runs: Sequence[FinishedRun], left_out: list[str] | None = None) -> l
 
 def _comparable(runs: Sequence[FinishedRun], left_out: list[str]) -> list[FinishedRun]:
     """Without runs that were examined on fewer domains than others, or that are another's twin."""
-    every = set(max((run.figures for run in runs), key=len))
+    every = set(max(runs, key=lambda run: len(run.figures)).figures)
     seen: dict[str, FinishedRun] = {}
     for run in runs:
         key = json.dumps([run.config["method"], run.seed, settings_of(run)], sort_keys=True)
