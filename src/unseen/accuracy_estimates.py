@@ -24,7 +24,7 @@ from unseen.contracts import Batch, Method, inputs, whole
 from unseen.errors import UnseenError
 from unseen.store import read_json, write_json
 from unseen.synthetic_shifts import Shift, Shifts, shifts_for, with_blends
-from unseen.uncertainty import bootstrap_interval, lack_of_confidence, resampled_scores
+from unseen.uncertainty import bootstrap_interval, entropy, lack_of_confidence, resampled_scores
 
 Floats = NDArray[np.float64]
 Scorer = Callable[[Tensor], Tensor]
@@ -46,7 +46,7 @@ def average_confidence(logits: Tensor) -> float:
 
 def certainty(logits: Tensor) -> Tensor:
     """Negative entropy of the class probabilities, (N, C, ...) -> (N, ...)."""
-    return (logits.softmax(1) * logits.log_softmax(1)).sum(1)
+    return -entropy(logits)
 
 
 def atc_threshold(certainties: Tensor, right: Tensor) -> float:

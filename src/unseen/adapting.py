@@ -10,6 +10,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -82,10 +83,14 @@ class Ground:
         self.pool, self.test = loaded(self.target, "train"), loaded(self.target, "test")
         self.source, self.held_out, self.source_test = (loaded(task.source, split) for split in ("train", "val", "test"))
 
+    @cached_property
+    def labels(self) -> torch.Tensor:
+        """Of the pool: every draw of shots needs them, and reading them reads the pool."""
+        return torch.cat([batch.y for batch in batches_of(self.pool)])
+
     def shots(self, shots: int, seed: int) -> Labelled:
         """So many labelled samples of each class, at random."""
-        labels = torch.cat([batch.y for batch in batches_of(self.pool)])
-        chosen = draw_shots(labels, shots, self.task.classes, torch.Generator().manual_seed(seed))
+        chosen = draw_shots(self.labels, shots, self.task.classes, torch.Generator().manual_seed(seed))
         return Labelled(*picked(self.pool, chosen))
 
     def worth(self, net: Method | nn.Module, data: Dataset, ignore_label: int) -> float:

@@ -26,6 +26,12 @@ def relative_deviation(mean: Tensor, source_mean: Tensor) -> Tensor:
     return ((mean - source_mean).abs() / source_mean.clamp_min(least)).mean(-1)
 
 
+def entropy(logits: Tensor) -> Tensor:
+    """Entropy of the class probabilities in nats, (N, C, ...) -> (N, ...)."""
+    log_p = logits.log_softmax(1)
+    return -(log_p.exp() * log_p).sum(1)
+
+
 def lack_of_confidence(logits: Tensor) -> Tensor:
     """1 - the highest class probability, averaged over pixels if there are any: (N, C, ...) -> (N, 1)."""
     return (1 - logits.softmax(1).amax(1)).reshape(len(logits), -1).mean(1, keepdim=True)

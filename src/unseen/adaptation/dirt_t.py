@@ -12,13 +12,14 @@ from torch import Tensor, nn
 from unseen.adaptation.contract import UNLABELLED, Adaptation, descend
 from unseen.contracts import Batch, number, positive, whole
 from unseen.errors import UnseenError
+from unseen.uncertainty import entropy
 
 PROBE = 1e-2  # length of the step that finds the direction; at VAT's 1e-6 the differences drown in single precision
 
 
 def conditional_entropy(logits: Tensor) -> Tensor:
     """Mean entropy of the class probabilities: low where the model is decided."""
-    return -(logits.softmax(1) * logits.log_softmax(1)).sum(1).mean()
+    return entropy(logits).mean()
 
 
 def divergence(p: Tensor, q: Tensor) -> Tensor:
@@ -108,20 +109,20 @@ class DirtT(Adaptation):
         descend(self.discriminator_optimizer, told_apart)
         fooled = F.binary_cross_entropy_with_logits(self.discriminator(z), 1 - of_source)
         smooth = virtual_adversarial_loss(self.model, theirs, logits[n:], self.radius)
-        entropy = conditional_entropy(logits[n:])
-        loss = self._loss(logits[:n], source.y) + self.domain_weight * fooled + self.target_weight * (smooth + entropy)
+        doubt = conditional_entropy(logits[n:])
+        loss = self._loss(logits[:n], source.y) + self.domain_weight * fooled + self.target_weight * (smooth + doubt)
         if self.source_smooth_weight:
             loss = loss + self.source_smooth_weight * virtual_adversarial_loss(self.model, ours, logits[:n], self.radius)
         descend(self.optimizer, loss)
-        return {"loss": loss.detach(), "told_apart": told_apart.detach(), "entropy": entropy.detach()}
+        return {"loss": loss.detach(), "told_apart": told_apart.detach(), "entropy": doubt.detach()}
 
     def refine(self, x: Tensor) -> dict[str, Tensor]:
         """One step of DIRT-T, on the target alone."""
         logits = self.model(x)
         with torch.no_grad():
             held = self.teacher(x)
-        smooth, entropy = virtual_adversarial_loss(self.model, x, logits, self.radius), conditional_entropy(logits)
+        smooth, doubt = virtual_adversarial_loss(self.model, x, logits, self.radius), conditional_entropy(logits)
         moved = divergence(held, logits)
-        loss = self.target_weight * (smooth + entropy) + self.teacher_weight * moved
+        loss = self.target_weight * (smooth + doubt) + self.teacher_weight * moved
         descend(self.optimizer, loss)
-        return {"loss": loss.detach(), "moved": moved.detach(), "entropy": entropy.detach()}
+        return {"loss": loss.detach(), "moved": moved.detach(), "entropy": doubt.detach()}

@@ -165,7 +165,7 @@ def _groups(runs: Sequence[FinishedRun]) -> list[Group]:
 
 
 def _told(runs: Sequence[FinishedRun]) -> list[dict[str, Any]] | None:
-    """What each was told beside its preset, without what all were told, such as a grid's budget; None of runs before 0.2."""
+    """What each was told beside its preset, without what all were told, as a grid's budget is; None if one did not record it."""
     if not all(isinstance(run.config.get("overrides"), dict) for run in runs):
         return None
     told = [{k: v for k, v in run.config["overrides"].items() if k not in WITHOUT_EFFECT} for run in runs]

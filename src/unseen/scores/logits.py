@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unseen.scores.score import Look, Score
-from unseen.uncertainty import lack_of_confidence
+from unseen.uncertainty import entropy, lack_of_confidence
 
 
 class LogitScore(Score):
@@ -41,8 +41,7 @@ class Entropy(LogitScore):
 
     @staticmethod
     def from_logits(logits: Tensor) -> Tensor:
-        log_p = logits.log_softmax(1)
-        return mean_over_pixels(-(log_p.exp() * log_p).sum(1))
+        return mean_over_pixels(entropy(logits))
 
 
 class Energy(LogitScore):
