@@ -68,6 +68,15 @@ def test_a_grid_runs_every_row_and_seed_and_writes_its_tables(grid_file, tmp_pat
     page = (tmp_path / "results/table.md").read_text()
     assert "| erm |" in page and "60.0" in page and "not a fair choice" in page and "mixup, sharp" in page
 
+    grid_file.write_text("samples = 4\n" + grid_file.read_text())
+    run_grid(read_grid(grid_file), quiet=True)
+    assert "At most 4 random samples" in (tmp_path / "results/table.md").read_text() and "At most" not in page
+    records = tmp_path / "runs/erm-default-seed0/records.jsonl"
+    assert '"samples_at_most", "value": 4' in records.read_text()
+    grid_file.write_text(GRID.format(folder=tmp_path))  # and on all of them again
+    run_grid(read_grid(grid_file), quiet=True)
+    assert "samples_at_most" not in records.read_text() and json.loads((tmp_path / "results/summary.json").read_text()) == rows
+
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "runs").rglob("model.safetensors")}
     assert run_grid(read_grid(grid_file), workers=2, quiet=True)["runs"] == 6
     assert before == {p: p.stat().st_mtime_ns for p in (tmp_path / "runs").rglob("model.safetensors")}
@@ -140,6 +149,7 @@ def test_a_killed_grid_goes_on_where_it_was_and_ends_with_the_same_bits(grid_fil
         (("street = 0.7 }", "street = 0.7 }\n[averages]\nx = 5"), "unknown|an average has a name"),
         (("seeds = [0, 1]", "seeds = [1, 1]"), "seeds must be a list of different whole numbers"),
         (("seeds = [0, 1]", "seeds = [0, 1"), "is not TOML"),
+        (("seeds = [0, 1]", "samples = 0"), "samples must be a whole number of at least 1"),
     ],
 )
 def test_a_wrong_grid_is_refused_before_anything_runs(grid_file, tmp_path, change, said):

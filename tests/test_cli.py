@@ -47,6 +47,10 @@ def test_evaluate(trained):
     result = as_json(unseen("evaluate", trained, "--json"))
     assert set(result["domains"]) == {"photo", "printed", "street", "scanner"}
     assert result["source"]["n"] == 400 and 0 <= result["average"] <= 1
+    few = as_json(unseen("evaluate", trained, "--samples", 50, "--json"))
+    assert few["source"]["n"] == 50 == few["domains"]["street"]["n"] and few["average"] != result["average"]
+    assert as_json(unseen("evaluate", trained, "--samples", 50, "--json")) == few  # the same fifty
+    assert "samples must be a whole number" in unseen("evaluate", trained, "--samples", 0).stderr
     shown = unseen("evaluate", trained)
     assert "average, unseen" in shown.stdout and shown.returncode == 0
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, TensorDataset, default_collate
+from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
 from unseen.contracts import Batch, Domain
 from unseen.errors import UnseenError
@@ -53,6 +54,19 @@ def picked(data: Dataset, index: Tensor) -> Batch:
     if isinstance(data, TensorDataset):
         return Batch.of(data[index])
     return Batch.of(default_collate([data[i] for i in index.tolist()]))
+
+
+def some_of(data: Dataset, samples: int | None) -> Dataset:
+    """So many random samples of the data, the same at every call; all of it for None or where there are no more."""
+    total = len(data)  # type: ignore[arg-type]
+    if samples is None or samples >= total:
+        return data
+    chosen = torch.randperm(total, generator=torch.Generator().manual_seed(0))[:samples].sort().values
+    if not isinstance(data, TensorDataset):
+        return Subset(data, chosen.tolist())
+    part = copy.copy(data)  # keeps its kind, which may give more than its tensors
+    part.tensors = tuple(t[chosen] for t in data.tensors)
+    return part
 
 
 def random_part(data: Dataset, size: int) -> list[Batch]:

@@ -23,7 +23,7 @@ from typing import Any
 
 from unseen.contracts import whole
 from unseen.errors import UnseenError
-from unseen.exam import evaluate
+from unseen.exam import BOUND, evaluate
 from unseen.machine import keep_freed_memory
 from unseen.methods import method_named
 from unseen.progress import GridProgress, RunState, told
@@ -68,6 +68,7 @@ class Grid:
     runs: Path = Path("runs")
     results: Path = Path("results")
     set: dict[str, Any] = field(default_factory=dict)  # for every run, below a row's own
+    samples: int | None = None  # of each domain at most, in the exam; none means all
     averages: dict[str, list[str]] = field(default_factory=dict)  # further averages over some domains: names or patterns
     command: str = ""
 
@@ -117,7 +118,7 @@ def read_grid(path: Path) -> Grid:
 
 def grid_of(path: Path, said: dict[str, Any]) -> Grid:
     """A grid from what its file says."""
-    known = {"task", "variants", "preset", "seeds", "runs", "results", "set", "averages", "row"}
+    known = {"task", "variants", "preset", "seeds", "runs", "results", "samples", "set", "averages", "row"}
     if unknown := set(said) - known:
         raise UnseenError(f"{path}: unknown {', '.join(sorted(unknown))}; a grid has: {', '.join(sorted(known))}")
     for name, kind in (("task", str), ("row", list)):
@@ -132,6 +133,8 @@ def grid_of(path: Path, said: dict[str, Any]) -> Grid:
             raise UnseenError(f"{path}: {name} must be a name, not {said[name]!r}")
     for name in ("runs", "results"):
         said[name] = Path(said.get(name, Path(name) / path.stem))
+    if "samples" in said:
+        said["samples"] = whole(f"{path}: samples", said["samples"], 1)
     said["set"] = _settings(said.get("set", {}), f"{path}: set")
     for name, domains in _table(said.get("averages", {}), f"{path}: averages").items():
         if not _names(domains) or not domains or name == "average":
@@ -215,7 +218,7 @@ def run_grid(grid: Grid, workers: int = 2, quiet: bool = False) -> dict[str, Any
     jobs = jobs_of(grid)
     for job in jobs:
         job.folder.parent.mkdir(parents=True, exist_ok=True)
-        if _examined(job):
+        if _examined(job, grid.samples):
             job.state = "done"
     os.environ["OMP_NUM_THREADS"] = "1"  # read by the workers when they start
     os.environ["PYTHONSAFEPATH"] = "1"  # a worker must not import what happens to lie in the folder it is called from
@@ -239,14 +242,14 @@ def write_tables(grid: Grid, jobs: Sequence[Job] | None = None) -> dict[str, Any
     jobs = jobs_of(grid) if jobs is None else jobs
     runs = []
     for job in jobs:
-        if _examined(job):
+        if _examined(job, grid.samples):
             run = Run(job.folder)
             runs.append({"variant": job.identity["variant"], "method": job.row.method, "setting": job.row.setting,
                          "label": job.row.label, "seed": job.seed, "paper": job.row.paper,
                          "config": run.config, "records": run.records()})  # fmt: skip
     tasks = [task_named(word) for word in grid.tasks]
     facts = {"grid": str(grid.path), "command": grid.command, "task": tasks[0].name, "metric": tasks[0].metric,
-             "averages": grid.averages,
+             "samples": grid.samples, "averages": grid.averages,
              "variants": {task.variant: {"source": task.source.name, "domains": [d.name for d in task.targets]}
                           for task in tasks}}  # fmt: skip
     return {"results": str(grid.results), "runs": len(runs), "wanted": len(jobs),
@@ -257,19 +260,21 @@ def _look_after(grid: Grid, jobs: list[Job], workers: int) -> None:
     for job in jobs:
         if job.state == "running" and job.process is not None and not job.process.is_alive():
             job.process.join()
-            job.state = "done" if job.process.exitcode == 0 and _examined(job) else "failed"
+            job.state = "done" if job.process.exitcode == 0 and _examined(job, grid.samples) else "failed"
             job.said = "" if job.state == "done" else _last_words(job)
     free = workers - sum(job.state == "running" for job in jobs)
     for job in [job for job in jobs if job.state == "waiting"][: max(free, 0)]:
         start = multiprocessing.get_context("spawn").Process
         settings = {**grid.set, **job.row.set}
-        words = (job.task, job.row.method, grid.preset, settings, job.seed, str(job.folder), str(_log_of(job)))
+        words = (job.task, job.row.method, grid.preset, settings, job.seed, str(job.folder), str(_log_of(job)), grid.samples)
         job.process = start(target=_work, args=words, daemon=True)
         job.process.start()
         job.state = "running"
 
 
-def _work(task: str, method: str, preset: str, settings: dict[str, Any], seed: int, folder: str, log: str) -> None:
+def _work(
+    task: str, method: str, preset: str, settings: dict[str, Any], seed: int, folder: str, log: str, samples: int | None
+) -> None:
     """One run, in a process of its own: whatever becomes of it, the grid goes on."""
     import torch
 
@@ -280,7 +285,7 @@ def _work(task: str, method: str, preset: str, settings: dict[str, Any], seed: i
         try:
             made = task_named(task)
             run = train(made, method, folder, preset=preset, overrides=settings, seed=seed, resume=True, task_word=task)
-            evaluate(run, made, kept=True)
+            evaluate(run, made, kept=True, samples=samples)
             shutil.rmtree(run.folder / "kept", ignore_errors=True)  # examined: their figures are in the records now
         except UnseenError as error:
             print(f"error: {error}", file=sys.stderr)
@@ -311,14 +316,15 @@ def _last_words(job: Job) -> str:
     return f"exit {code}"
 
 
-def _examined(job: Job) -> bool:
-    """Is the run finished, and does its record hold the unseen domains' figures?"""
+def _examined(job: Job, samples: int | None) -> bool:
+    """Is the run finished, and does its record hold the figures of that many samples of every unseen domain?"""
     run = Run(job.folder)
     if not run.done:
         return False
     same_run(run, job.identity)
-    seen = {r["domain"] for r in run.records() if r["split"] == "test" and r["step"] == job.steps}
-    return seen >= set(job.domains)
+    last = [r for r in run.records() if r["split"] == "test" and r["step"] == job.steps]
+    bounds = {r["value"] for r in last if r["metric"] == BOUND}
+    return {r["domain"] for r in last} >= set(job.domains) and bounds == ({samples} if samples else set())
 
 
 def _standing(job: Job) -> RunState:

@@ -79,10 +79,18 @@ def train(
             print(f"curves: tensorboard --logdir {run.folder}")
 
 
-def evaluate(run: RunFolder, *, task: TaskWord = None, device: Device = "auto", json_: Json = False) -> None:
-    """What a run is worth on every unseen domain, and on the held-out source."""
+def evaluate(
+    run: RunFolder, *, samples: int | None = None, task: TaskWord = None, device: Device = "auto", json_: Json = False
+) -> None:
+    """What a run is worth on every unseen domain, and on the held-out source.
+
+    Parameters
+    ----------
+    samples
+        At most so many random samples of each domain; all of them if it is left out.
+    """
     at = Run(run)
-    result = exam.evaluate(at, task_of(at, task), device)
+    result = exam.evaluate(at, task_of(at, task), device, samples=samples)
     if emit(result, json_):
         return
     metric = next(k for k in result["source"] if k not in ("name", "n", "classes"))

@@ -65,7 +65,7 @@ def page(facts: Mapping[str, Any], parts: Sequence[Part]) -> str:
         f"# {facts['task']}: {facts['metric']}, %",
         f"Made by `{facts['command']}` from the records of its runs; seeds {', '.join(map(str, seeds))}; commit "
         f"{', '.join(commits)}; last checkpoints unless a column says otherwise; mean ± std over seeds; in brackets what the "
-        "paper reports. Seconds are of training, one thread a run, on whatever else the machine was doing.",
+        f"paper reports. {_looked_at(facts)}Seconds are of training, one thread a run, on whatever else the machine was doing.",
     ]
     for part in parts:
         if len(parts) > 1:
@@ -79,6 +79,10 @@ def page(facts: Mapping[str, Any], parts: Sequence[Part]) -> str:
         "apart."
     )
     return "\n\n".join(told) + "\n"
+
+
+def _looked_at(facts: Mapping[str, Any]) -> str:
+    return f"At most {facts['samples']} random samples of each domain. " if facts.get("samples") else ""
 
 
 def _section(part: Part) -> list[str]:
