@@ -18,8 +18,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "steps": 3000,
         "batch": 32,
         "lr": 1e-3,
-        # Chosen on speech_shifts (results/tuning.md): only mixed draws, and heads that stay where the adversary left them.
-        "uncertainty_guided": {"mixed_weight": 1.0, "perturbed_weight": 0.0, "minimize_heads": False},
+        # Chosen on speech_shifts (results/tuning.md): small noise, unmixed.
+        "uncertainty_guided": {"noise_scale": 0.5, "mixed_weight": 0.0},
     },
     "paper": {"steps": 13_170, "batch": 128, "lr": 1e-4},  # 30 epochs of the 56,196 clips it counts
 }
