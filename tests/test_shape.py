@@ -11,7 +11,7 @@ LEVELS = [
     {"sites", "noise", "machine", "progress", "curves", "models", "data", "report", "synthetic_shifts"},
     {"mixup", "meta", "uncertainty", "embedding_head"},
     {"perturb", "contracts"},
-    {"augmentations", "batches", "sampled"},
+    {"augmentations", "batches", "sampled", "sigma_score"},
     {"methods", "adaptation", "tasks", "settings", "metrics", "scores"},
     {"store", "fit", "evidence"},
     {"run", "accuracy_estimates", "publish"},

@@ -32,6 +32,7 @@ FORMAT = 1  # raise it with every change of what a saved table means, of the shi
 SAMPLES = 300  # held-out samples under each shift: an accuracy is then known to about 3 points
 BLENDS = 30  # of several kinds of shift
 NEAR = 40  # errors at a similar score that make the interval: the curve is surer in some places than in others
+FILE = "accuracy.json"  # in a run's folder
 LEVEL = 0.9
 RESAMPLES = 400
 

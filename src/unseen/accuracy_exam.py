@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from unseen.accuracy_estimates import LEVEL, AccuracyEstimator, look
+from unseen.accuracy_estimates import FILE, LEVEL, AccuracyEstimator, look
 from unseen.batches import loaded, random_part
 from unseen.contracts import Domain, Method, Task
 from unseen.errors import UnseenError
@@ -21,7 +21,6 @@ from unseen.store import write_atomically
 
 log = logging.getLogger("unseen")
 
-FILE = "accuracy.json"  # in the run's folder
 ENOUGH = 2000  # samples of a domain that are looked at
 ESTIMATORS = {
     "score": "the curve over the domain score, with its interval",

@@ -17,7 +17,9 @@ from torch.utils.data import Dataset
 
 from unseen.errors import UnseenError
 from unseen.sites import captured, evaluating, laid_out_for, perturbable_layers, submodule
-from unseen.uncertainty import SourceReference, lack_of_confidence
+from unseen.uncertainty import SourceReference, TransportReader, lack_of_confidence
+
+ScoreAt = Literal["site", "embedding"]
 
 
 class Batch(NamedTuple):
@@ -103,6 +105,7 @@ class Task:
     variant: str = "default"  # tells backbones, sources or protocols of one task apart
     ignore_label: int = -100
     class_names: tuple[str, ...] = ()
+    score_at: ScoreAt = "site"  # where a run's score is read, of methods that learn noise
 
     def __post_init__(self) -> None:
         if not self.targets:
@@ -192,6 +195,7 @@ class Method(nn.Module):
         self.weight_decay = number("weight_decay", weight_decay, 0)
         self.ignore_label = ignore_label
         self.reference: SourceReference | None = None
+        self.reader: TransportReader | None = None  # reads the score at the embedding
         self.register_buffer("steps_done", torch.zeros((), dtype=torch.int64))
 
     def _checked_sites(self, sites: Any) -> tuple[str, ...]:
@@ -287,6 +291,10 @@ class Method(nn.Module):
         logits = self.predict(x)
         plain = type(self).score_features is Method.score_features
         return logits, lack_of_confidence(logits) if plain else self.score_features(x)
+
+    def transport(self, x: Any) -> Tensor:
+        """What a reader of the score at the embedding is fitted to: see `sigma_score`."""
+        raise UnseenError(f"{self.name} has no learned noise: its score cannot be read at the embedding")
 
     def score(self, features: Tensor) -> Tensor:
         """Score of (means of) score features, (..., F) -> (...)."""

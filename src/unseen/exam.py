@@ -9,13 +9,15 @@ from typing import Any
 
 import torch
 
-from unseen.batches import evaluation_size, loaded, picked, some_of
-from unseen.contracts import Method, Task, whole
+from unseen.accuracy_estimates import FILE as ESTIMATOR
+from unseen.batches import evaluation_size, loaded, picked, random_part, some_of
+from unseen.contracts import Method, ScoreAt, Task, whole
 from unseen.errors import UnseenError
 from unseen.evidence import examples_of
+from unseen.fit import REMEMBERED, calibrate
 from unseen.metrics import Measured, measure
 from unseen.run import Run, checked_seed
-from unseen.store import fill, read_tensors, write_atomically, write_tensors
+from unseen.store import fill, locked, read_tensors, save_reference, write_atomically, write_tensors
 from unseen.uncertainty import bootstrap_interval
 
 BOUND = "samples_at_most"  # a record of an exam that looked at so many of each domain rather than at all
@@ -135,3 +137,15 @@ def score(
         "calibrated_on": len(net.reference.held_out),
         **written,
     }
+
+
+def recalibrate(run: Run, task: Task, score_at: ScoreAt, device: str = "auto") -> dict[str, Any]:
+    """Read a finished run's score elsewhere; its source statistics are taken anew, its weights stay as they are."""
+    net = run.load(task, device)
+    source, held_out = (random_part(loaded(task.source, split), REMEMBERED) for split in ("train", "val"))
+    calibrate(net, source, held_out, score_at)
+    with locked(run.folder):
+        save_reference(net, run.folder)
+        (run.folder / ESTIMATOR).unlink(missing_ok=True)  # it was of the other score
+    assert net.reference is not None
+    return {"run": str(run.folder), "score_at": score_at, "features": len(net.reference.mean), "threshold": net.threshold(64)}

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator
+import typing
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from unseen.augmentations import Augment, augmented
-from unseen.contracts import Batch, Method, whole
+from unseen.contracts import Batch, Method, ScoreAt, whole
 from unseen.errors import UnseenError
 from unseen.machine import pick_device
 from unseen.progress import TrainingProgress
-from unseen.uncertainty import SourceReference
+from unseen.uncertainty import SourceReference, TransportReader
 
 log = logging.getLogger("unseen")
 
@@ -116,14 +117,24 @@ def finite(logs: dict[str, Tensor], step: int) -> float:
 
 
 @torch.no_grad()
-def calibrate(net: Method, source: Iterable[Any], held_out: Iterable[Any] | None = None) -> None:
-    """Remember the source's statistics, from which scores are told apart and thresholds are set."""
-    mean = _features(net, source).mean(0)
-    net.reference = SourceReference(mean, _features(net, source if held_out is None else held_out))
+def calibrate(net: Method, source: Iterable[Any], held_out: Iterable[Any] | None = None, score_at: ScoreAt | None = None) -> None:
+    """Remember the source's statistics, from which scores are told apart and thresholds are set.
+
+    `score_at` says where a method with learned noise reads its score: at the first "site", as in the paper, or at the
+    "embedding", which orders domains by their error better where it has been measured. None: where it did before.
+    """
+    if score_at not in (None, *typing.get_args(ScoreAt)):
+        raise UnseenError(f"score_at must be site or embedding, not {score_at!r}")
+    if score_at == "embedding" or (score_at is None and net.reader is not None):
+        net.reader = TransportReader.fit(*_rows(net.transport, source).chunk(2, 1))
+    else:
+        net.reader = None
+    mean = _rows(net.score_features, source).mean(0)
+    net.reference = SourceReference(mean, _rows(net.score_features, source if held_out is None else held_out))
 
 
-def _features(net: Method, loader: Iterable[Any]) -> Tensor:
-    """Score features of up to REMEMBERED samples, spread evenly over the loader, which may well be sorted by class."""
+def _rows(look: Callable[[tuple[Tensor, ...]], Tensor], loader: Iterable[Any]) -> Tensor:
+    """What a look gives of up to REMEMBERED samples, spread evenly over the loader, which may well be sorted by class."""
     batches = length_of(loader)
     generator = torch.Generator().manual_seed(0)
     rows: list[Tensor] = []
@@ -132,7 +143,7 @@ def _features(net: Method, loader: Iterable[Any]) -> Tensor:
         if batches is not None:
             picked = torch.randperm(len(x[0]), generator=generator)[: math.ceil(REMEMBERED / batches)]
             x = tuple(t[picked.to(t.device)] for t in x)
-        rows.append(net.score_features(x).cpu())
+        rows.append(look(x).cpu())
         if batches is None and sum(map(len, rows)) >= REMEMBERED:
             break
     if not rows:

@@ -274,7 +274,8 @@ def _finish(
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Calibrate, examine on the held-out source and save; the last record is given back."""
     net.eval()
-    calibrate(net, random_part(source, REMEMBERED), random_part(held_out, REMEMBERED))
+    score_at = task.score_at if net.score_name == "sigma" else None
+    calibrate(net, random_part(source, REMEMBERED), random_part(held_out, REMEMBERED), score_at)
     at = {"run": config["run"], "step": config["loop"]["steps"], "domain": task.source.name, "split": "val"}
     last = [{**at, "metric": task.metric, "value": measure(task.metric, net, held_out, net.ignore_label).value}]
     run.replace(last)

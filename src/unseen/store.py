@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import tempfile
@@ -18,10 +19,11 @@ from torch import Tensor, nn
 from unseen.contracts import Method
 from unseen.errors import UnseenError
 from unseen.settings import fits, said
-from unseen.uncertainty import SourceReference
+from unseen.uncertainty import SourceReference, TransportReader
 
 FORMAT = 1
 CONFIG, MODEL, SOURCE = "config.json", "model.safetensors", "source.safetensors"
+READER = {field.name for field in dataclasses.fields(TransportReader)}
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -125,8 +127,15 @@ def save_method(net: Method, folder: Path, config: dict[str, Any] | None = None)
     """Weights, source statistics and configuration of a trained method."""
     write_json(folder / CONFIG, {**(config or {}), **method_config(net)})
     if net.reference is not None:
-        write_tensors(folder / SOURCE, {"mean": net.reference.mean, "held_out": net.reference.held_out})
+        save_reference(net, folder)
     write_tensors(folder / MODEL, net.state_dict())
+
+
+def save_reference(net: Method, folder: Path) -> None:
+    """What the method remembers of its source, and where its score is read."""
+    assert net.reference is not None
+    reader = {} if net.reader is None else {f"reader/{name}": t for name, t in vars(net.reader).items()}
+    write_tensors(folder / SOURCE, {"mean": net.reference.mean, "held_out": net.reference.held_out, **reader})
 
 
 def method_config(net: Method) -> dict[str, Any]:
@@ -155,15 +164,26 @@ def load_method(folder: Path, model: nn.Module) -> Method:
     fill(net, read_tensors(folder / MODEL), folder / MODEL)
     if (folder / SOURCE).exists():
         tensors = read_tensors(folder / SOURCE)
-        if set(tensors) != {"mean", "held_out"}:
-            raise UnseenError(f"{folder / SOURCE} must hold mean and held_out, it holds {', '.join(tensors)}")
+        reader = {name.removeprefix("reader/"): tensors.pop(name) for name in list(tensors) if name.startswith("reader/")}
+        if set(tensors) != {"mean", "held_out"} or (reader and set(reader) != READER):
+            raise UnseenError(f"{folder / SOURCE} must hold mean and held_out, it holds {', '.join([*tensors, *reader])}")
         mean, held_out = tensors["mean"], tensors["held_out"]
         if mean.dim() != 1 or held_out.dim() != 2 or held_out.shape[1:] != mean.shape or not len(held_out):
             raise UnseenError(f"{folder / SOURCE}: mean must be (F,) and held_out (N, F), not {mean.shape} and {held_out.shape}")
         if not (mean.isfinite().all() and held_out.isfinite().all()):
             raise UnseenError(f"{folder / SOURCE} holds numbers that are not finite: train the run again")
         net.reference = SourceReference(mean, held_out)
+        if reader:
+            net.reader = _checked_reader(reader, len(mean), folder / SOURCE)
     return net.eval()
+
+
+def _checked_reader(reader: dict[str, Tensor], features: int, path: Path) -> TransportReader:
+    for name, tensor in reader.items():
+        shape = (features, features) if name == "weight" else (features,)
+        if tensor.shape != shape or not tensor.isfinite().all():
+            raise UnseenError(f"{path}: reader/{name} must hold finite numbers of shape {shape}: run `unseen calibrate` again")
+    return TransportReader(**reader)
 
 
 def training_state(net: Method) -> dict[str, Tensor]:

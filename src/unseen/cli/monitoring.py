@@ -1,4 +1,4 @@
-"""`unseen monitor`: a domain streamed past a finished run, batch by batch."""
+"""`unseen monitor`: a domain streamed past a finished run, batch by batch. `unseen calibrate`: where its score is read."""
 
 from __future__ import annotations
 
@@ -12,14 +12,30 @@ from cyclopts import App
 from unseen.batches import loaded, picked
 from unseen.cli.options import Device, Json, RunFolder, Seed, TaskWord, emit, say
 from unseen.cli.runs import task_of
-from unseen.contracts import Batch, Domain
+from unseen.contracts import Batch, Domain, ScoreAt
 from unseen.errors import UnseenError
+from unseen.exam import recalibrate
 from unseen.monitor import DomainMonitor, Reading
 from unseen.run import Run, checked_seed
 
 
 def attach(app: App) -> None:
     app.command(monitor)
+    app.command(calibrate)
+
+
+def calibrate(run: RunFolder, *, at: ScoreAt, task: TaskWord = None, device: Device = "auto", json_: Json = False) -> None:
+    """Read a finished run's score elsewhere, and take its source statistics anew; its weights stay as they are.
+
+    Parameters
+    ----------
+    at
+        At the first site, as in the paper, or at the embedding, which orders domains by their error better.
+    """
+    finished = Run(run)
+    result = recalibrate(finished, task_of(finished, task), at, device)
+    if not emit(result, json_):
+        print(f"{run}: the score is read at the {result['score_at']} now; alarm at 64 samples: {result['threshold']:.4f}")
 
 
 def monitor(

@@ -17,19 +17,19 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from unseen.contracts import NO_STATISTICS, Batch, Method, check_targets, cross_entropy, number, one_of, positive, whole
+from unseen.contracts import Batch, check_targets, cross_entropy, number, one_of, positive, whole
 from unseen.errors import UnseenError
 from unseen.meta import inner_step
-from unseen.mixup import Mixing, Mixup, MixupHead, draw_mixing, even_mixing, mix_targets, mixed_loss, pool
+from unseen.mixup import Mixing, Mixup, MixupHead, draw_mixing, even_mixing, mix_targets, mixed_loss
 from unseen.noise import Draws, Gaussian, GaussianHead, Spread, fresh_seeds
 from unseen.perturb import Perturbation, Perturbed, PerturbedPass, fold, head_key, reached_in_order
-from unseen.sites import captured, edited, evaluating, perturbable_layers, scratch_buffers, submodule
-from unseen.uncertainty import lack_of_confidence, relative_deviation
+from unseen.sigma_score import SigmaScore
+from unseen.sites import captured, evaluating, perturbable_layers, scratch_buffers, submodule
 
 log = logging.getLogger("unseen")
 
 
-class UncertaintyGuided(Method):
+class UncertaintyGuided(SigmaScore):
     """Learned noise on features, learned label mixup, a meta step over both, and a one-pass uncertainty score."""
 
     name = "uncertainty_guided"
@@ -144,10 +144,6 @@ class UncertaintyGuided(Method):
         heads = {"params": psi, "lr": self.lr if head_lr is None else head_lr, "weight_decay": 0.0}
         self.model_optimizer = self._optimizer(self.trainable().values(), heads)
         self._pass: PerturbedPass | None = None
-
-    @property
-    def score_name(self) -> str:
-        return "sigma" if self.perturbation in ("full", "random_mu") else "max_softmax"  # else sigma is never learned
 
     def _last_hidden_layer(self) -> str:
         layers = perturbable_layers(self.model)
@@ -327,43 +323,6 @@ class UncertaintyGuided(Method):
         if self.noise_scale is None:
             return {}
         return {site: self.noise_scale * float(s) for site, s in zip(self.sites, self.spreads, strict=True)}
-
-    # ---------------------------------------------------------------------------------------------- uncertainty
-
-    @torch.no_grad()
-    def predict_with_uncertainty(self, x: Any) -> tuple[Tensor, Tensor]:
-        """Logits and one score per sample, in one pass."""
-        logits, features = self.predict_with_features(x)
-        return logits, self.score(features)
-
-    @torch.no_grad()
-    def score_features(self, x: Any) -> Tensor:
-        return self.predict_with_features(x)[1]
-
-    def score(self, features: Tensor) -> Tensor:
-        if self.score_name != "sigma":
-            return super().score(features)
-        if self.reference is None:
-            raise UnseenError(NO_STATISTICS)
-        return relative_deviation(features, self.reference.mean.to(features))
-
-    @torch.no_grad()
-    def predict_with_features(self, x: Any) -> tuple[Tensor, Tensor]:
-        """Logits and score features, in one pass."""
-        if self.score_name != "sigma":
-            logits = self.predict(x)
-            return logits, lack_of_confidence(logits)
-        head = self.heads[head_key(self.sites[0])]
-        assert isinstance(head, GaussianHead)
-        ready = self._ready(x)
-        features: list[Tensor] = []
-
-        def read(args: tuple[Any, ...], _: Tensor) -> None:
-            features.append(pool(head.sigma(args[0]), head.axis))
-
-        with evaluating(self.model), edited(self.model, {self.sites[0]: read}):
-            logits = self.model(*ready)
-        return logits, features[0]
 
     # ------------------------------------------------------------------------------------------------- figures
 

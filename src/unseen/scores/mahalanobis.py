@@ -2,7 +2,7 @@
 
     score(x) = min over classes c of (f(x) - mu_c)' C^-1 (f(x) - mu_c)
 
-f is the output of the first site, averaged over space: the layer, and the pooling, of the uncertainty-guided score.
+f is the output of the layer that the uncertainty-guided score reads, averaged over space.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from unseen.sites import edited, evaluating, laid_out_for, submodule
 
 class Mahalanobis(Score):
     name = "mahalanobis"
-    summary = "distance of the first site's output, pooled over space, to the nearest class of the source"
+    summary = "distance of the output of the layer that the score reads, pooled over space, to the nearest class of the source"
     paper = "Lee et al., A Simple Unified Framework for Detecting Out-of-Distribution Samples, NeurIPS 2018"
 
     def __init__(self, net: Method) -> None:
         super().__init__(net)
         if not net.sites:
             raise UnseenError("mahalanobis reads the first site, and this model was trained without any: name sites")
-        self.layer = net.sites[0]
+        self.layer = net.sites[0] if net.reader is None or net.embedding is None else net.embedding
         self.axis = -1 if isinstance(submodule(net.model, self.layer, "site"), nn.Linear) else 1
         self.whitening: Tensor | None = None
 

@@ -35,7 +35,7 @@ class OwnScore(Score):
 
 class Sigma(OwnScore):
     name = "uncertainty_guided"
-    summary = "relative deviation of the heads' sigma at the first site from the source's; one pass"
+    summary = "relative deviation from the source of the learned noise: its sigma, or how far it moves the embedding; one pass"
     paper = "Qiao and Peng, Uncertainty-guided Model Generalization to Unseen Domains, CVPR 2021"
     measure = "sigma"
 

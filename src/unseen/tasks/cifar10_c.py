@@ -70,6 +70,7 @@ def cifar10_c(variant: str = "allconv") -> Task:
         sites=("conv1",),
         embedding="pool",
         presets=PRESETS,
+        score_at="embedding",
     )
 
 

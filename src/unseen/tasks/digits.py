@@ -35,6 +35,7 @@ def digits() -> Task:
         sites=("conv1", "conv2"),
         embedding="fc2",
         presets=PRESETS,
+        score_at="embedding",
     )
 
 
