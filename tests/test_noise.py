@@ -125,3 +125,11 @@ def test_kl_closed_form_against_monte_carlo():
     estimate = (normal_q.log_prob(e) - normal_p.log_prob(e)).mean(0)
     torch.testing.assert_close(kl_divergence(q, p), estimate, rtol=0.02, atol=0.005)
     assert kl_divergence(q, q).abs().max() < 1e-7
+
+
+def test_the_kl_of_a_scale_that_has_rounded_to_zero_is_finite_and_so_is_its_gradient():
+    """As printed, an ascent may drive sigma so far down that it is 0 in single precision."""
+    sigma = torch.tensor([0.0, 0.5], requires_grad=True)
+    kl = kl_divergence(Gaussian(torch.zeros(2), sigma), Gaussian(torch.ones(2), torch.tensor([0.0, 0.0])))
+    (gradient,) = torch.autograd.grad(kl.sum(), sigma)
+    assert kl.isfinite().all() and gradient.isfinite().all() and (kl > 0).all()

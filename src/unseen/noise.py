@@ -15,6 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from unseen.errors import UnseenError
 
+SIGMA_LEAST = 1e-3  # in the KL term alone
 MU_LIMIT = 2.0  # mu is clamped to [-2, 2], sigma to (0, 1], as in the authors' release
 
 
@@ -72,9 +73,10 @@ def _twice_as_wide(site: nn.Module, name: str) -> tuple[nn.Module, int]:
 
 
 def kl_divergence(q: Gaussian, p: Gaussian) -> Tensor:
-    """KL[q || p] of diagonal Gaussians, elementwise."""
-    ratio = (q.sigma / p.sigma).square()
-    return 0.5 * (ratio + ((q.mu - p.mu) / p.sigma).square() - 1 - ratio.log())
+    """KL[q || p] of diagonal Gaussians, elementwise; a scale that an ascent has driven to 0 counts as SIGMA_LEAST."""
+    of_q, of_p = q.sigma.clamp_min(SIGMA_LEAST), p.sigma.clamp_min(SIGMA_LEAST)
+    ratio = (of_q / of_p).square()
+    return 0.5 * (ratio + ((q.mu - p.mu) / of_p).square() - 1 - ratio.log())
 
 
 class Draws:
