@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
-from unseen.batches import batches_of, loaded
+from unseen.batches import batches_of, loaded, some_of
 from unseen.contracts import Task
 from unseen.metrics import measure
 from unseen.run import train
@@ -31,13 +31,10 @@ from unseen.tasks import task_named
 
 
 def held_out(task: Task, samples: int) -> tuple[tuple[Tensor, ...], Tensor]:
-    """Inputs and labels of the source's val split, spread over all of it."""
-    data = loaded(task.source, "val")
-    parts = list(batches_of(data))
+    """Inputs and labels of random samples of the source's val split."""
+    parts = list(batches_of(some_of(loaded(task.source, "val"), samples)))
     x = tuple(torch.cat(t) for t in zip(*(b.x for b in parts), strict=True))
-    y = torch.cat([b.y for b in parts])
-    chosen = torch.linspace(0, len(y) - 1, min(samples, len(y))).long()
-    return tuple(t[chosen] for t in x), y[chosen]
+    return x, torch.cat([b.y for b in parts])
 
 
 def shifted(task: Task, samples: int) -> Iterator[tuple[str, Dataset]]:

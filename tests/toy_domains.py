@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from unseen import Domain, Task
+from unseen import Domain, Method, Task
 
 PLACES = ((1, 3), (3, 5), (5, 7))
 SEEDS = {"train": 1, "val": 2, "test": 3}
@@ -60,3 +60,12 @@ def make() -> Task:
             }
         },
     )  # fmt: skip
+
+
+def assert_source_batches_alarm_as_rarely_as_stated(net: Method, size: int, batches: int = 500) -> None:
+    """On data drawn anew, which the calibration has not seen, up to three standard errors of the share."""
+    features = net.score_features(bars(batches * size, seed=1000)[0])
+    scores = net.score(features.view(batches, size, -1).mean(1))
+    for rate in (0.01, 0.05):
+        share = float((scores > net.threshold(size, rate)).double().mean())
+        assert share <= rate + 3 * (rate * (1 - rate) / batches) ** 0.5
