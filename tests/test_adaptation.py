@@ -239,7 +239,7 @@ def test_the_adapted_run_can_be_examined_scored_and_adapted_again(tmp_path, meth
         ({"shots": 3, "keep_source": 2.0}, "--keep-source must lie in 0..1 .0.02 allows the source to lose 2 points"),
         ({"shots": 3, "domain": "left"}, "left is the source: name an unseen domain, one of right"),
         ({"shots": 999}, "class 0 has 200 labelled samples in this domain, 999 were asked for"),
-        ({"by": "ccsa", "shots": 3, "settings": {"pair_weight": 2.0}}, "pair_weight is a share: it must lie between 0 and 1"),
+        ({"by": "ccsa", "shots": 3, "settings": {"pair_weight": 2.0}}, "pair_weight must lie between 0 and 1"),
     ],
 )
 def test_bad_questions_are_named(trained, asked, said):

@@ -59,6 +59,12 @@ def test_statistics_come_from_all_of_a_sorted_loader():
     assert len(net.reference.held_out) >= 2000
 
 
+@pytest.mark.parametrize(("samples", "warned"), [(199, True), (200, False)])
+def test_few_held_out_samples_are_warned_about(samples, warned, caplog):
+    unseen.calibrate(unseen.ERM(TinyNet()), loader(samples))
+    assert ("calibrated on 199 held-out source samples" in caplog.text) == warned
+
+
 def test_alarm_says_what_score_and_threshold_say():
     net = unseen.fit(make(lr=0.003), loader(), steps=40, held_out=loader(), progress=False)
     x = loader().dataset.tensors[0]

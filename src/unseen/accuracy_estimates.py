@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unseen.batches import EVALUATION_BATCH, EVALUATION_NUMBERS
-from unseen.contracts import Batch, Method, inputs, whole
+from unseen.checks import share, whole
+from unseen.contracts import Batch, Method, inputs
 from unseen.errors import UnseenError
 from unseen.store import read_json, write_json
 from unseen.synthetic_shifts import Shift, Shifts, shifts_for, with_blends
@@ -162,8 +163,7 @@ class AccuracyEstimator:
         """The same from what was seen of the samples."""
         if net.score_name != self.score_name:
             raise UnseenError(f"this estimator was fitted with the score {self.score_name}, the method's is {net.score_name}")
-        if not 0 < level < 1:
-            raise UnseenError(f"the level of an interval must lie between 0 and 1, not {level}")
+        share("the level of an interval", level)
         score, plain = fair_score(seen.features, net.score), float(net.score(seen.features.mean(0)))
         if not math.isfinite(score):
             raise UnseenError(f"the score of these samples is {score}: look for NaN in them or in the model's weights")

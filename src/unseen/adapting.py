@@ -20,7 +20,8 @@ from torch.utils.data import Dataset, Subset
 
 from unseen.adaptation import FEW_LABELS, Adaptation, Labelled, adaptation_named, adapted_model, draw_shots
 from unseen.batches import batches_of, loaded, picked, random_part
-from unseen.contracts import Method, Task, whole
+from unseen.checks import whole
+from unseen.contracts import Method, Task
 from unseen.errors import UnseenError
 from unseen.fit import REMEMBERED, calibrate
 from unseen.metrics import measure

@@ -21,7 +21,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from unseen.contracts import whole
+from unseen.checks import whole
 from unseen.errors import UnseenError
 from unseen.exam import BOUND, evaluate
 from unseen.machine import keep_freed_memory

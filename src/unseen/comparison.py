@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from unseen.batches import evaluation_size, loaded, picked, random_part
-from unseen.contracts import Batch, Method, Task, whole
+from unseen.checks import whole
+from unseen.contracts import Batch, Method, Task
 from unseen.errors import UnseenError
 from unseen.fit import REMEMBERED
 from unseen.metrics import METRICS, confused

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from unseen.checks import number, one_of, positive
 from unseen.errors import UnseenError
 from unseen.sites import captured, evaluating, laid_out_for, perturbable_layers, submodule
 from unseen.uncertainty import SourceReference, TransportReader, lack_of_confidence
@@ -344,32 +345,3 @@ class Method(nn.Module):
 
     def trainable(self) -> dict[str, nn.Parameter]:
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
-
-
-def positive(name: str, value: float) -> float:
-    """The value, if it is a finite number above zero."""
-    if number(name, value) <= 0:
-        raise UnseenError(f"{name} must be a number above 0, not {value!r}")
-    return value
-
-
-def number(name: str, value: float, least: float = -math.inf) -> float:
-    """The value, if it is a finite number of at least that size."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < least:
-        wanted = "a finite number" + (f" of at least {least:g}" if least > -math.inf else "")
-        raise UnseenError(f"{name} must be {wanted}, not {value!r}")
-    return value
-
-
-def whole(name: str, value: int, least: int) -> int:
-    """The value, if it is a whole number of at least that size."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise UnseenError(f"{name} must be a whole number of at least {least}, not {value!r}")
-    return value
-
-
-def one_of(name: str, value: Any, choices: tuple[Any, ...]) -> Any:
-    """The value, if it is one of the choices."""
-    if value not in choices:
-        raise UnseenError(f"{name} must be one of {', '.join(map(str, choices))}, not {value!r}")
-    return value

@@ -11,7 +11,8 @@ import torch
 
 from unseen.accuracy_estimates import FILE as ESTIMATOR
 from unseen.batches import evaluation_size, loaded, picked, random_part, some_of
-from unseen.contracts import Method, ScoreAt, Task, whole
+from unseen.checks import whole
+from unseen.contracts import Method, ScoreAt, Task
 from unseen.errors import UnseenError
 from unseen.evidence import examples_of
 from unseen.fit import REMEMBERED, calibrate

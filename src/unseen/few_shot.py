@@ -22,7 +22,7 @@ from typing import Any
 
 from unseen.adapting import Ground, Plan, draw_seed, one_draw
 from unseen.bench import Grid, Job, end_with_parent, grid_of, jobs_of, read_toml, run_grid
-from unseen.contracts import whole
+from unseen.checks import whole
 from unseen.errors import UnseenError
 from unseen.machine import keep_freed_memory
 from unseen.methods import method_named

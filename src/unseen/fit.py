@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from unseen.augmentations import Augment, augmented
-from unseen.contracts import Batch, Method, ScoreAt, whole
+from unseen.checks import whole
+from unseen.contracts import Batch, Method, ScoreAt
 from unseen.errors import UnseenError
 from unseen.machine import pick_device
 from unseen.progress import TrainingProgress
@@ -21,6 +22,7 @@ from unseen.uncertainty import SourceReference, TransportReader
 log = logging.getLogger("unseen")
 
 REMEMBERED = 2000  # samples of the source that a model's statistics are taken from
+ENOUGH = 200  # held-out ones, from which on the promised rate of false alarms held in our tests: docs/monitoring.md
 LOOKED_AT = 128  # samples at most that progress tells the accuracy of,
 LOOK_EVERY = 50  # at every so many steps: about a hundredth of plain training's time
 
@@ -131,6 +133,9 @@ def calibrate(net: Method, source: Iterable[Any], held_out: Iterable[Any] | None
         net.reader = None
     mean = _rows(net.score_features, source).mean(0)
     net.reference = SourceReference(mean, _rows(net.score_features, source if held_out is None else held_out))
+    if (shown := len(net.reference.held_out)) < ENOUGH:
+        remark = "the alarm is calibrated on %d held-out source samples: below %d it may be false more often than it says"
+        log.warning(remark, shown, ENOUGH)
 
 
 def _rows(look: Callable[[tuple[Tensor, ...]], Tensor], loader: Iterable[Any]) -> Tensor:

@@ -20,7 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unseen.contracts import NO_STATISTICS, Method, Task, inputs, whole
+from unseen.checks import share, whole
+from unseen.contracts import NO_STATISTICS, Method, Task, inputs
 from unseen.errors import UnseenError
 from unseen.run import Run
 from unseen.store import read_tensors, write_tensors
@@ -63,8 +64,7 @@ class DomainMonitor:
             raise UnseenError(f"a monitor needs a trained method, not {type(net).__name__}: wrap a model, unseen.ERM(model)")
         if net.reference is None:
             raise UnseenError(NO_STATISTICS)
-        if not 0 < false_alarm_rate < 1:
-            raise UnseenError(f"the false-alarm rate must lie between 0 and 1, not {false_alarm_rate}")
+        share("the false-alarm rate", false_alarm_rate)
         self.net = net
         self.decay = 1 - 1 / whole("memory", memory, 1)
         self.false_alarm_rate = false_alarm_rate

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from unseen.batches import loaded, picked
-from unseen.contracts import Task, whole
+from unseen.checks import whole
+from unseen.contracts import Task
 from unseen.errors import UnseenError
 from unseen.report.overlays import side_by_side
 from unseen.run import Run

@@ -12,7 +12,8 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from unseen.augmentations import augmentations_named
-from unseen.contracts import Method, Task, one_of, whole
+from unseen.checks import one_of, whole
+from unseen.contracts import Method, Task
 from unseen.errors import UnseenError
 
 LOOP: dict[str, Any] = {

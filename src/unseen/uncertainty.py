@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from unseen.checks import share
 from unseen.errors import UnseenError
 
 RESAMPLES = 2000  # enough to place a 1 % quantile to about a fifth of its tail
@@ -86,8 +87,7 @@ def bootstrap_interval(
     Resampled means scatter twice, around the samples that scatter around their domain, which lifts a score made of absolute
     deviations; the resampled scores are therefore moved so that their mean is the score itself.
     """
-    if not 0 < level < 1:
-        raise UnseenError(f"the level of an interval must lie between 0 and 1, not {level}")
+    share("the level of an interval", level)
     scores = resampled_scores(features, score, resamples, generator)
     scores = scores + (float(score(features.mean(0))) - scores.mean())
     low, high = torch.quantile(scores, torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)).tolist()
@@ -126,8 +126,7 @@ class SourceReference:
 
     def threshold(self, score: Callable[[Tensor], Tensor], n: int, false_alarm_rate: float) -> float:
         """The score that a batch of n fresh source samples exceeds with at most that chance."""
-        if not 0 < false_alarm_rate < 1:
-            raise UnseenError(f"the false-alarm rate must lie between 0 and 1, not {false_alarm_rate}")
+        share("the false-alarm rate", false_alarm_rate)
         if n < 1:
             raise UnseenError("a score needs at least one sample")
         if len(self.held_out) == 0:

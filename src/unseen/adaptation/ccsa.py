@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unseen.adaptation.contract import FEW_LABELS, Adaptation, descend
-from unseen.contracts import Batch, number, positive
-from unseen.errors import UnseenError
+from unseen.checks import positive, share
+from unseen.contracts import Batch
 
 
 def alignment_and_separation(source: Tensor, ys: Tensor, target: Tensor, yt: Tensor, margin: float) -> tuple[Tensor, Tensor]:
@@ -42,9 +42,7 @@ class CCSA(Adaptation):
         self, model: nn.Module, *, pair_weight: float = 0.25, margin: float = 1.0, steps: int = 200, **common: Any
     ) -> None:
         super().__init__(model, steps=steps, **common)
-        self.pair_weight = number("pair_weight", pair_weight, 0)
-        if pair_weight > 1:
-            raise UnseenError(f"pair_weight is a share: it must lie between 0 and 1, not {pair_weight!r}")
+        self.pair_weight = share("pair_weight", pair_weight, zero=True, one=True)
         self.margin = positive("margin", margin)
         self._layer()
         self.optimizer = self._adam(self.model)

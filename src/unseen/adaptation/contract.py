@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from unseen.batches import training_batch
-from unseen.contracts import Batch, Method, check_targets, cross_entropy, positive, whole
+from unseen.checks import positive, whole
+from unseen.contracts import Batch, Method, check_targets, cross_entropy
 from unseen.embedding_head import width_at
 from unseen.errors import UnseenError
 from unseen.progress import TrainingProgress

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unseen.adaptation.contract import UNLABELLED, Adaptation, descend
-from unseen.contracts import Batch, number, positive, whole
+from unseen.checks import number, positive, share, whole
+from unseen.contracts import Batch
 from unseen.errors import UnseenError
 from unseen.uncertainty import entropy
 
@@ -71,9 +72,7 @@ class DirtT(Adaptation):
         **common: Any,
     ) -> None:
         super().__init__(model, steps=steps, **common)
-        self.vada_share = number("vada_share", vada_share, 0)
-        if vada_share > 1:
-            raise UnseenError(f"vada_share must lie between 0 and 1, not {vada_share!r}")
+        self.vada_share = share("vada_share", vada_share, zero=True, one=True)
         self.domain_weight = number("domain_weight", domain_weight, 0)
         self.source_smooth_weight = number("source_smooth_weight", source_smooth_weight, 0)
         self.target_weight = number("target_weight", target_weight, 0)

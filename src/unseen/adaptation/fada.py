@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unseen.adaptation.contract import FEW_LABELS, Adaptation, descend
-from unseen.contracts import Batch, number, positive, whole
+from unseen.checks import number, positive, whole
+from unseen.contracts import Batch
 
 SAME_SOURCE, SAME_ACROSS, OTHER_SOURCE, OTHER_ACROSS = range(4)  # the paper's groups G1 to G4
 

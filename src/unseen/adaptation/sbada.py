@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unseen.adaptation.contract import UNLABELLED, Adaptation, descend
-from unseen.contracts import Batch, images, in_unit_range, number, positive, whole
+from unseen.checks import number, positive, whole
+from unseen.contracts import Batch, images, in_unit_range
 
 
 def real_or_fake(real: Tensor, fake: Tensor) -> Tensor:

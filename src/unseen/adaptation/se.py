@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unseen.adaptation.contract import UNLABELLED, Adaptation, descend
-from unseen.contracts import Batch, images, number
-from unseen.errors import UnseenError
+from unseen.checks import number, share
+from unseen.contracts import Batch, images
 
 AFFINE, SHIFT, NOISE = 0.1, 2.0, 0.1  # std of the matrix's entries, pixels of translation, std of noise: docs/adaptation/se.md
 
@@ -69,8 +69,8 @@ class SelfEnsembling(Adaptation):
         **common: Any,
     ) -> None:
         super().__init__(model, steps=steps, **common)
-        self.momentum = _share("momentum", momentum)
-        self.confidence = _share("confidence", confidence)
+        self.momentum = share("momentum", momentum, zero=True)
+        self.confidence = share("confidence", confidence, zero=True)
         self.consistency_weight = number("consistency_weight", consistency_weight, 0)
         self.balance_weight = number("balance_weight", balance_weight, 0)
         self.teacher = copy.deepcopy(self.model).requires_grad_(False)
@@ -94,9 +94,3 @@ class SelfEnsembling(Adaptation):
     def adapted(self) -> nn.Module:
         self.model.load_state_dict(self.teacher.state_dict())
         return self.model
-
-
-def _share(name: str, value: float) -> float:
-    if not 0 <= number(name, value) < 1:
-        raise UnseenError(f"{name} must lie between 0 and 1, not {value!r}")
-    return value

@@ -7,6 +7,7 @@ import logging
 import sys
 
 from cyclopts import App, CycloptsError
+from cyclopts.exceptions import UnusedCliTokensError
 from rich.console import Console
 
 import unseen
@@ -31,6 +32,10 @@ def main() -> None:
     try:
         with stdout_for_results_only() if "--json" in sys.argv else contextlib.nullcontext():
             app(exit_on_error=False, print_error=False, error_console=Console(stderr=True))
+    except UnusedCliTokensError as error:
+        words = " ".join(error.unused_tokens or [])
+        say(f"error: {words} is more than this command takes; what has a name is said with it, such as --method NAME: try --help")
+        sys.exit(2)
     except (CycloptsError, UnseenError, OSError) as error:  # an OSError names its file: no space, no permission, no such folder
         say(f"error: {error}")
         sys.exit(2)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from cyclopts import App
 
 from unseen.accuracy_exam import ESTIMATORS, examine, write_tables
+from unseen.checks import share
 from unseen.cli.options import Device, Flag, Json, RunFolder, TaskWord, emit, say
 from unseen.cli.runs import task_of
 from unseen.errors import UnseenError
@@ -50,8 +51,7 @@ def estimate(
         raise UnseenError("name one domain with --domain, or ask for --all")
     if out is not None and not all_:
         raise UnseenError("--out writes tables of all domains: add --all")
-    if not 0 < level < 1:
-        raise UnseenError(f"--level must lie between 0 and 1, not {level}")
+    share("--level", level)
     made = [Run(folder) for folder in runs]
     wanted = None if domain is None else [domain]
     results = [examine(run, task_of(run, task), wanted, level=level, device=device) for run in made]

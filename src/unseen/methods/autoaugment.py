@@ -7,7 +7,8 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from unseen.augmentations.autoaugment import autoaugment
-from unseen.contracts import Batch, images, one_of
+from unseen.checks import one_of
+from unseen.contracts import Batch, images
 from unseen.errors import UnseenError
 from unseen.methods.erm import ERM
 

@@ -16,7 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unseen.contracts import Batch, check_targets, cross_entropy, number, positive, whole
+from unseen.checks import number, positive, whole
+from unseen.contracts import Batch, check_targets, cross_entropy
 from unseen.errors import UnseenError
 from unseen.methods.erm import ERM
 from unseen.noise import Gaussian

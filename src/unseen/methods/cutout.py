@@ -7,7 +7,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from unseen.augmentations.cutout import cutout
-from unseen.contracts import Batch, images, positive
+from unseen.checks import positive
+from unseen.contracts import Batch, images
 from unseen.methods.erm import ERM
 
 

@@ -15,7 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unseen.contracts import Batch, check_targets, number, positive, whole
+from unseen.checks import number, positive, whole
+from unseen.contracts import Batch, check_targets
 from unseen.errors import UnseenError
 from unseen.methods.erm import ERM
 from unseen.sites import captured, evaluating, scratch_buffers

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unseen.contracts import Batch, check_targets, cross_entropy, images, number, positive, whole
+from unseen.checks import number, positive, whole
+from unseen.contracts import Batch, check_targets, cross_entropy, images
 from unseen.embedding_head import EmbeddingHead, embedded
 from unseen.errors import UnseenError
 from unseen.methods.erm import ERM

@@ -16,7 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unseen.contracts import Batch, cross_entropy, number, one_of, whole
+from unseen.checks import number, one_of, whole
+from unseen.contracts import Batch, cross_entropy
 from unseen.meta import inner_step
 from unseen.methods.gud import GUD
 from unseen.sites import scratch_buffers

@@ -16,7 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unseen.contracts import Batch, whole
+from unseen.checks import share, whole
+from unseen.contracts import Batch
 from unseen.errors import UnseenError
 from unseen.methods.erm import ERM
 from unseen.perturb import fold
@@ -35,9 +36,7 @@ class MCDropout(SampledPasses, ERM):
         super().__init__(model, **common)
         if self.embedding is None:
             raise UnseenError("mc_dropout drops features of the embedding: name the last hidden layer, embedding=...")
-        if isinstance(rate, bool) or not 0 < rate < 1:
-            raise UnseenError(f"rate must lie between 0 and 1, not {rate!r}")
-        self.rate, self.passes = rate, whole("passes", passes, 2)
+        self.rate, self.passes = share("rate", rate), whole("passes", passes, 2)
         self._may_fold: bool | None = None
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:

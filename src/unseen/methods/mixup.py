@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unseen.contracts import Batch, check_targets, positive
+from unseen.checks import positive
+from unseen.contracts import Batch, check_targets
 from unseen.errors import UnseenError
 from unseen.methods.erm import ERM
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from unseen.contracts import Batch, check_targets, cross_entropy, number, positive, whole
+from unseen.checks import number, positive, whole
+from unseen.contracts import Batch, check_targets, cross_entropy
 from unseen.errors import UnseenError
 from unseen.methods.erm import ERM
 from unseen.sites import captured, perturbable_layers, submodule

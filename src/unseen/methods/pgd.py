@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unseen.contracts import Batch, check_targets, cross_entropy, positive, whole
+from unseen.checks import positive, whole
+from unseen.contracts import Batch, check_targets, cross_entropy
 from unseen.errors import UnseenError
 from unseen.methods.erm import ERM
 from unseen.sites import scratch_buffers

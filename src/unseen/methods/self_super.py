@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unseen.contracts import Batch, cross_entropy, images, number
+from unseen.checks import number
+from unseen.contracts import Batch, cross_entropy, images
 from unseen.embedding_head import EmbeddingHead, embedded
 from unseen.errors import UnseenError
 from unseen.methods.erm import ERM

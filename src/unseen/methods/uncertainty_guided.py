@@ -17,7 +17,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from unseen.contracts import Batch, check_targets, cross_entropy, number, one_of, positive, whole
+from unseen.checks import number, one_of, positive, share, whole
+from unseen.contracts import Batch, check_targets, cross_entropy
 from unseen.errors import UnseenError
 from unseen.meta import inner_step
 from unseen.mixup import Mixing, Mixup, MixupHead, draw_mixing, even_mixing, mix_targets, mixed_loss
@@ -117,9 +118,7 @@ class UncertaintyGuided(SigmaScore):
         self.minimize_heads = minimize_heads
         self.head_lr = None if head_lr is None else positive("head_lr", head_lr)
         self.mixup: Mixup = one_of("mixup", mixup, ("learnable", "random", "none"))
-        self.mix_at, self.detach_mix, self.rho = mix_at, detach_mix, rho
-        if not 0 < rho < 1:
-            raise UnseenError(f"rho must lie between 0 and 1, not {rho}")
+        self.mix_at, self.detach_mix, self.rho = mix_at, detach_mix, share("rho", rho)
         self.temperature = positive("temperature", temperature)
         self.source_weight = number("source_weight", source_weight, 0)
         self.perturbed_weight = number("perturbed_weight", perturbed_weight, 0)

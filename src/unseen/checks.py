@@ -1,0 +1,44 @@
+"""What a setting may be, checked where it is taken: the error names it, what was expected and what came."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from unseen.errors import UnseenError
+
+
+def positive(name: str, value: float) -> float:
+    """The value, if it is a finite number above zero."""
+    if number(name, value) <= 0:
+        raise UnseenError(f"{name} must be a number above 0, not {value!r}")
+    return value
+
+
+def number(name: str, value: float, least: float = -math.inf) -> float:
+    """The value, if it is a finite number of at least that size."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < least:
+        wanted = "a finite number" + (f" of at least {least:g}" if least > -math.inf else "")
+        raise UnseenError(f"{name} must be {wanted}, not {value!r}")
+    return value
+
+
+def share(name: str, value: float, *, zero: bool = False, one: bool = False) -> float:
+    """The value, if it lies between 0 and 1; whether the ends themselves will do is the caller's to say."""
+    if not (0 < number(name, value) < 1 or (zero and value == 0) or (one and value == 1)):
+        raise UnseenError(f"{name} must lie between 0 and 1, not {value!r}")
+    return value
+
+
+def whole(name: str, value: int, least: int) -> int:
+    """The value, if it is a whole number of at least that size."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise UnseenError(f"{name} must be a whole number of at least {least}, not {value!r}")
+    return value
+
+
+def one_of(name: str, value: Any, choices: tuple[Any, ...]) -> Any:
+    """The value, if it is one of the choices."""
+    if value not in choices:
+        raise UnseenError(f"{name} must be one of {', '.join(map(str, choices))}, not {value!r}")
+    return value
