@@ -221,6 +221,8 @@ def test_the_adapted_run_can_be_examined_scored_and_adapted_again(tmp_path, meth
     assert sorted(p.name for p in tmp_path.iterdir()) == ["adapted", "run"]
     with pytest.raises(UnseenError, match="is there already: choose another --out"):
         adapt(begun, strips(), shots=5, out=tmp_path / "adapted", progress=False)
+    with pytest.raises(UnseenError, match="no training to go on with"):
+        run.train(strips(), method, tmp_path / "adapted", overrides={"steps": 60}, resume=True, progress=False)
 
 
 # ---- bad input

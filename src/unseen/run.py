@@ -336,6 +336,8 @@ def identity(task: Task, net: Method, preset: str, chosen: Resolved, seed: int) 
 def same_run(run: Run, config: dict[str, Any]) -> None:
     """Refuse a folder whose run is not the one that the configuration tells of."""
     before = run.config
+    if "adapted" in before:
+        raise UnseenError(f"{run.folder} holds what `unseen adapt` made, no training to go on with: use another --out")
     # A setting that is newer than the run had its default then.
     before["loop"] = {**LOOP, **before["loop"]}
     if isinstance(before["settings"], dict) and before["method"] == config["method"]:
