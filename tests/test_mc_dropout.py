@@ -93,5 +93,5 @@ def test_impossible_settings_are_named():
     with pytest.raises(UnseenError, match="embedding"):
         MCDropout(TinyNet())
     for rate in (0.0, 1.0, True):
-        with pytest.raises(UnseenError, match="rate must (lie between 0 and 1|be a finite number)"):
+        with pytest.raises(UnseenError, match=r"rate must (lie between 0 and 1|be a finite number)"):
             net_of(rate=rate)

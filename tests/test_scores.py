@@ -17,8 +17,9 @@ from unseen import ERM, METHODS, UncertaintyGuided, UnseenError
 from unseen.mixup import pool
 from unseen.report.uncertainty import auroc, fpr_at_95, rank_correlation
 from unseen.scores import OF_METHOD, SCORES, scores_of
-from unseen.scores.logits import Energy, Entropy, MaxSoftmax
+from unseen.scores.logits import Energy, Entropy, MaxSoftmax, TotalVariance
 from unseen.scores.mahalanobis import class_gaussians, nearest_squared
+from unseen.sites import evaluating
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +46,7 @@ def test_scores_of_logits_by_hand():
     assert Entropy.from_logits(torch.tensor([[1000.0, 0.0]])).isfinite().all()  # a sure model is not NaN
 
 
-@pytest.mark.parametrize("score", [MaxSoftmax, Entropy, Energy])
+@pytest.mark.parametrize("score", [MaxSoftmax, Entropy, Energy, TotalVariance])
 def test_pixels_are_averaged_per_sample(score):
     maps = torch.randn(2, 3, 4, 5, generator=torch.Generator().manual_seed(0))
     by_pixel = torch.stack([score.from_logits(maps[:, :, i, j]) for i in range(4) for j in range(5)]).mean(0)
@@ -80,6 +81,14 @@ def test_our_domain_score_is_that_of_the_mean_sigma_not_the_mean_of_scores(nets)
         assert other.domain(other.look(x).features) == pytest.approx(float(other.of(x).mean()), rel=1e-5)
 
 
+def test_the_total_variance_is_that_within_passes_and_that_between_them(nets):
+    net, x = nets["bnn"], tiny_batch(6, seed=5).x
+    with torch.no_grad(), evaluating(net.model):
+        p = torch.stack([logits.softmax(1) for logits in net.sampled_logits(x)])
+    within, between = (p * (1 - p)).sum(2).mean(0), p.var(0, correction=0).sum(1)
+    torch.testing.assert_close(SCORES["bnn_total"](net).of(x), within + between)
+
+
 def test_a_model_is_compared_by_the_scores_of_its_method_and_others_are_refused(nets):
     assert [s.name for s in scores_of(nets["uncertainty_guided"])] == [
         "uncertainty_guided",
@@ -88,7 +97,7 @@ def test_a_model_is_compared_by_the_scores_of_its_method_and_others_are_refused(
         "energy",
         "mahalanobis",
     ]
-    assert [s.name for s in scores_of(nets["bnn"])] == ["bnn"]
+    assert [s.name for s in scores_of(nets["bnn"])] == ["bnn", "bnn_total"]
     with pytest.raises(UnseenError, match="this one is of erm"):
         scores_of(ERM(TinyNet()))
     with pytest.raises(UnseenError, match="trained by the method bnn"):

@@ -91,7 +91,8 @@ def test_the_summary_has_a_row_for_each_score_metric_and_domain(compared):
             values = [at[name, metric, domain]["mean"] for domain in SHIFTS]
             assert at[name, metric, "average"]["mean"] == pytest.approx(sum(values) / 4) and 0 <= min(values) <= max(values) <= 1
         assert at[name, "cost_ratio", "average"]["mean"] > 0 and (name, "cost_ratio", "near/1") not in at
-        assert ((name, "rank_correlation_bnn", "average") in at) == (name != "bnn")
+        for bayes in ("bnn", "bnn_total"):
+            assert ((name, f"rank_correlation_{bayes}", "average") in at) == (name != bayes)
     assert at["msp", "auroc", "average"]["seeds"] == [0, 1] and at["mc_dropout", "auroc", "average"]["seeds"] == [0]
 
 
@@ -114,10 +115,11 @@ def test_the_figures_are_those_of_the_runs_own_scores(compared, runs):
     by_seed = []
     for seed in (0, 1):
         ours = [of["uncertainty_guided", seed]["scores"]["energy"]["domains"][d]["score"] for d in SHIFTS]
-        theirs = [of["bnn", seed]["scores"]["bnn"]["domains"][d]["score"] for d in SHIFTS]
-        by_seed.append(rank_correlation(ours, theirs))
-    row = next(r for r in result["summary"] if (r["method"], r["metric"]) == ("energy", "rank_correlation_bnn"))
-    assert row["mean"] == pytest.approx(sum(by_seed) / 2)
+        theirs = [[of["bnn", seed]["scores"][b]["domains"][d]["score"] for d in SHIFTS] for b in ("bnn", "bnn_total")]
+        by_seed.append([rank_correlation(ours, scores) for scores in theirs])
+    for bayes, (first, second) in zip(("bnn", "bnn_total"), zip(*by_seed, strict=True), strict=True):
+        row = next(r for r in result["summary"] if (r["method"], r["metric"]) == ("energy", f"rank_correlation_{bayes}"))
+        assert row["mean"] == pytest.approx((first + second) / 2)
 
 
 def test_a_strong_shift_is_told_from_the_source_and_a_bnn_costs_its_passes(compared):
@@ -181,7 +183,7 @@ def test_a_folder_collects_tasks_and_a_task_replaces_its_own(compared, runs, tmp
         compare([run.Run(folder)], twin, tmp_path / "out", samples=10 + again, progress=False)
     rows = json.loads((tmp_path / "out/summary.json").read_text())
     assert [row for row in rows if row["task"] == "light"] == result["summary"]
-    assert {row["method"] for row in rows if row["task"] == "twin"} == {*SCORES} - {"bnn", "mc_dropout"}
+    assert {row["method"] for row in rows if row["task"] == "twin"} == {*SCORES} - {"bnn", "bnn_total", "mc_dropout"}
     tasks = json.loads((tmp_path / "out/scores.json").read_text())["tasks"]
     assert [(t["task"], t["samples"]) for t in tasks] == [("light", 50), ("twin", 11)]
     text = (tmp_path / "out/table.md").read_text()

@@ -15,12 +15,13 @@ from unseen.report.figures import mean_and_std
 from unseen.report.results import as_csv
 from unseen.report.tables import markdown, percent
 
-BAYES = "bnn"
+BAYES, BAYES_TOTAL = "bnn", "bnn_total"  # the variance between passes, as the paper has it, and that of the label itself
 SCORES_FILE = "scores.json"  # all that is known; the other files are made of it
 FEW = 10  # domains; with fewer a rank correlation says little
 METRICS = {
     "rank_correlation": "with error",
     "rank_correlation_bnn": "with bnn",
+    "rank_correlation_bnn_total": "with bnn_total",
     "auroc": "AUROC",
     "fpr95": "FPR95",
     "ms_per_1000": "ms per 1,000",
@@ -72,13 +73,16 @@ def domain_scores(facts: Mapping[str, Any], score: Mapping[str, Any]) -> list[fl
 
 
 def figures_of(
-    facts: Mapping[str, Any], run: Mapping[str, Any], score: Mapping[str, Any], bayes: Mapping[str, Any] | None
+    facts: Mapping[str, Any], run: Mapping[str, Any], score: Mapping[str, Any], bayes: Mapping[str, Mapping[str, Any]]
 ) -> dict[tuple[str, str], float]:
-    """What one score of one run is worth, by metric and domain; a rank correlation that is not defined is left out."""
+    """What one score of one run is worth, by metric and domain; a rank correlation that is not defined is left out.
+
+    `bayes` has what the Bayesian network of the same seed said, by the score's name.
+    """
     ours = domain_scores(facts, score)
     over_domains = {
         "rank_correlation": rank_correlation(ours, errors(facts, run)),
-        "rank_correlation_bnn": None if bayes is None else rank_correlation(ours, domain_scores(facts, bayes)),
+        **{f"rank_correlation_{name}": rank_correlation(ours, domain_scores(facts, theirs)) for name, theirs in bayes.items()},
         "ms_per_1000": score["ms_per_1000"],
         "cost_ratio": score["cost_ratio"],
     }
@@ -93,10 +97,10 @@ def figures_of(
 def summary(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     """A row for each score, metric and domain: mean and standard deviation over seeds."""
     every, rows = scores_by_seed(facts), []
-    bayes = {seed: score for seed, (_, score) in every.get(BAYES, {}).items()}
     for name, by_seed in every.items():
+        others = [b for b in (BAYES, BAYES_TOTAL) if b != name]
         found = {
-            seed: figures_of(facts, run, score, None if name == BAYES else bayes.get(seed))
+            seed: figures_of(facts, run, score, {b: every[b][seed][1] for b in others if seed in every.get(b, {})})
             for seed, (run, score) in by_seed.items()
         }
         for metric in METRICS:
@@ -135,8 +139,9 @@ def page(facts: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
         "on whatever else the machine was doing: the ratio was taken round by round against one plain prediction.",
         _worth(rows),
         "*With error*, *with bnn*: Spearman's rank correlation, over unseen domains, of a domain's score with the error there of "
-        "the model that the score is read off, and with the bnn's score of the same seed. *AUROC*, *FPR95*: single samples of "
-        "the source against each domain's, averaged over domains. *x plain*: prediction and score, in plain predictions.",
+        "the model that the score is read off, and with the bnn's score of the same seed: `bnn` is the variance between its "
+        "passes, as in the paper, `bnn_total` that of the label itself. *AUROC*, *FPR95*: single samples of the source against "
+        "each domain's, averaged over domains. *x plain*: prediction and score, in plain predictions.",
     ]
     if (n := len(facts["domains"])) < FEW:
         told.append(

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from unseen.contracts import Method
 from unseen.errors import UnseenError
-from unseen.scores.logits import Energy, Entropy, LogitScore, MaxSoftmax
+from unseen.scores.logits import Energy, Entropy, LogitScore, MaxSoftmax, TotalVariance
 from unseen.scores.mahalanobis import Mahalanobis
 from unseen.scores.own import BayesByBackprop, MonteCarloDropout, Sigma
 from unseen.scores.score import Look, Score
 
 SCORES: dict[str, type[Score]] = {
-    score.name: score for score in (Sigma, BayesByBackprop, MonteCarloDropout, MaxSoftmax, Entropy, Energy, Mahalanobis)
+    score.name: score
+    for score in (Sigma, BayesByBackprop, TotalVariance, MonteCarloDropout, MaxSoftmax, Entropy, Energy, Mahalanobis)
 }
 # What is read off a model, by the method that trained it: the scores of one table share one model where they can.
 OF_METHOD: dict[str, tuple[str, ...]] = {
     "uncertainty_guided": ("uncertainty_guided", "msp", "entropy", "energy", "mahalanobis"),
-    "bnn": ("bnn",),
+    "bnn": ("bnn", "bnn_total"),
     "mc_dropout": ("mc_dropout",),
 }
 

@@ -54,6 +54,18 @@ class Energy(LogitScore):
         return mean_over_pixels(-logits.logsumexp(1))
 
 
+class TotalVariance(LogitScore):
+    """The law of total variance: what the passes of a Bayesian network disagree about, and what they are all unsure of."""
+
+    name = "bnn_total"
+    summary = "variance of the label itself under the mean over passes, 1 - the sum of the squared class probabilities"
+    paper = "Depeweg et al., Decomposition of Uncertainty in Bayesian Deep Learning, ICML 2018"
+
+    @staticmethod
+    def from_logits(logits: Tensor) -> Tensor:
+        return mean_over_pixels(1 - logits.softmax(1).square().sum(1))
+
+
 def mean_over_pixels(values: Tensor) -> Tensor:
     """(N, ...) -> (N, 1)."""
     return values.reshape(len(values), -1).mean(1, keepdim=True)
