@@ -137,7 +137,7 @@ def test_a_score_beyond_every_shift_extrapolates_down_to_chance(fitted):
 
 def test_the_interval_of_confidence_is_made_of_its_errors_under_similar_shifts():
     points = [Point((kind,), 0.1, 0.2, accuracy) for kind, accuracy in (("a", 0.7), ("b", 0.8), ("c", 0.85))]
-    expected = AccuracyEstimator("sigma", 4, 0.0, 10, points).at_doubt(0.15, 0.13, 0.18)
+    expected = AccuracyEstimator("sigma", "site", 4, 0.0, 10, points).at_doubt(0.15, 0.13, 0.18)
     assert expected == pytest.approx((0.85, 0.82 - 0.1, 0.87 + 0.05, False))
 
 
@@ -152,10 +152,18 @@ def test_an_estimator_comes_back_from_its_file(net, fitted, tmp_path):
     again = AccuracyEstimator.load(tmp_path / "accuracy.json")
     x, _ = bars(100, 80)
     assert again == fitted and again.estimate(net, x) == fitted.estimate(net, x)
-    empty = {"format": 1, "score_name": "sigma", "classes": 3, "certainty_threshold": 0, "samples": 1, "points": []}
+    empty = {
+        "format": 2,
+        "score_name": "sigma",
+        "score_at": "site",
+        "classes": 3,
+        "certainty_threshold": 0,
+        "samples": 1,
+        "points": [],
+    }
     for content, text in (
         ("{}", "not an accuracy estimator of this version"),
-        ('{"format": 1, "points": [1]}', "fit it again"),
+        ('{"format": 2, "points": [1]}', "fit it again"),
         (json.dumps(empty), "3 kinds"),
     ):
         (tmp_path / "broken.json").write_text(content)
@@ -179,8 +187,11 @@ def test_bad_questions_are_named(net, fitted):
         fitted.estimate(net, x * torch.nan)
     with pytest.raises(UnseenError, match="level"):
         fitted.estimate(net, x, level=1.0)
-    other = AccuracyEstimator("another", 3, 0.0, 20, fitted.points)
+    other = AccuracyEstimator("another", "site", 3, 0.0, 20, fitted.points)
     with pytest.raises(UnseenError, match="fitted with the score another"):
+        other.estimate(net, x)
+    other = AccuracyEstimator(net.score_name, "embedding", 3, 0.0, 20, fitted.points)
+    with pytest.raises(UnseenError, match=r"at the embedding, the method's is \w+ at the site: fit it again"):
         other.estimate(net, x)
 
 

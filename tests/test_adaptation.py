@@ -6,6 +6,7 @@ import copy
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -238,7 +239,7 @@ def test_the_adapted_run_can_be_examined_scored_and_adapted_again(tmp_path, meth
         ({"shots": 3, "settings": {"steps": 1.5}}, "steps must be a whole number, not 1.5"),
         ({"shots": 0}, "shots must be a whole number of at least 1"),
         ({"shots": 3, "draws": 0}, "draws must be a whole number of at least 1"),
-        ({"shots": 3, "keep_source": 2.0}, "--keep-source must lie in 0..1 .0.02 allows the source to lose 2 points"),
+        ({"shots": 3, "keep_source": 2.0}, "keep_source \\(0.02 allows the source to lose 2 points\\) must lie between 0 and 1"),
         ({"shots": 3, "domain": "left"}, "left is the source: name an unseen domain, one of right"),
         ({"shots": 999}, "class 0 has 200 labelled samples in this domain, 999 were asked for"),
         ({"by": "ccsa", "shots": 3, "settings": {"pair_weight": 2.0}}, "pair_weight must lie between 0 and 1"),
@@ -247,6 +248,21 @@ def test_the_adapted_run_can_be_examined_scored_and_adapted_again(tmp_path, meth
 def test_bad_questions_are_named(trained, asked, said):
     with pytest.raises(UnseenError, match=said):
         adapt(trained, strips(), **asked, progress=False)
+
+
+def test_weights_that_blew_up_are_never_saved(trained, tmp_path):
+    with pytest.raises(UnseenError, match=r"fine_tune: \S+ of the adapted model is not finite: lower lr"):
+        adapt(trained, strips(), shots=2, draws=1, settings={"steps": 1, "lr": 1e39}, out=tmp_path / "out", progress=False)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_domain_without_labels_is_refused_before_anything_is_trained(trained, tmp_path, monkeypatch):
+    task, hidden = strips(), points(1.5, 0.0)
+    hidden.tensors = (hidden.tensors[0], torch.full_like(hidden.tensors[1], -100))
+    task = replace(task, targets=(Domain("right", lambda split: hidden),))
+    monkeypatch.setattr("unseen.adapting.one_draw", lambda *_, **__: pytest.fail("it trained first"))
+    with pytest.raises(UnseenError, match="no labels that count"):
+        adapt(trained, task, shots=None, by="dirt_t", out=tmp_path / "out", progress=False)
 
 
 def test_a_plan_knows_the_runs_embedding(trained):

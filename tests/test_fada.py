@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from shifted import accuracy, few, points, start
+from unseen import UnseenError
 from unseen.adaptation import adapted_model
 from unseen.adaptation.fada import FADA, confusion_loss, pairs_of, passed_off
 from unseen.contracts import Batch
@@ -59,8 +60,18 @@ def test_the_models_turn_makes_pairs_across_the_domains_pass_for_the_sources():
 
 def test_while_the_discriminator_learns_alone_the_model_stands_still():
     model = start("points")
-    made = adapted_model("fada", model, points(), few(points(1.5), 3), embedding="fc2", steps=5, discriminator_steps=5)
-    assert torch.equal(made.fc1.weight, model.fc1.weight)
+    net = FADA(model, embedding="fc2", steps=6, discriminator_steps=5)
+    before, source, target = net.model.fc1.weight.clone(), Batch.of(points()[:20]), Batch.of(points(1.5)[:20])
+    for done in range(5):
+        net.step(source, target, done)
+    assert torch.equal(net.model.fc1.weight, before)
+    net.step(source, target, 5)
+    assert not torch.equal(net.model.fc1.weight, before)
+
+
+def test_steps_that_would_leave_the_model_as_it_is_are_refused():
+    with pytest.raises(UnseenError, match=r"discriminator_steps=5 first: steps=5 is no more than that"):
+        adapted_model("fada", start("points"), points(), few(points(1.5), 3), embedding="fc2", steps=5, discriminator_steps=5)
 
 
 def test_it_learns_the_target_and_keeps_the_source():

@@ -100,10 +100,12 @@ def test_a_grid_adapts_every_start_by_every_row_and_skips_what_is_done(grid_file
     assert all(run["settings"]["steps"] and run["cpu_seconds"] > 0 for run in told["runs"] if run["with"])
 
     files = {a.path: a.path.stat().st_mtime_ns for a in adaptings_of(few_shot)}
-    lost = sorted(files)[3]
+    lost, torn, foreign = sorted(files)[3:6]
     lost.unlink()
+    torn.write_text(torn.read_text()[:20])
+    foreign.write_text(sorted(files)[6].read_text())  # of another adaptation
     assert run_few_shot(few_shot, quiet=True)["summary"] == rows  # the same bits again
-    assert [path for path in files if path.stat().st_mtime_ns != files[path]] == [lost]
+    assert sorted(path for path in files if path.stat().st_mtime_ns != files[path]) == [lost, torn, foreign]
     other = GRID.format(folder=tmp_path).replace("steps = 10", "steps = 11")
     grid_file.write_text(other)
     assert write_few_shot(read_few_shot(grid_file))["adapted"] == 17  # what was made with other settings does not count
@@ -159,7 +161,10 @@ def test_the_average_is_over_variants_draw_by_draw(tmp_path):
         (("shots = [3, 5]", "shots = [0]"), "shots must be a whole number of at least 1"),
         (("right = 0.915", "right = 91.5"), "must lie in 0..1, not 91.5"),
         (("draws = 2", 'draws = "2"'), "draws must be a whole number"),
-        (("keep_source = 0.01", "keep_source = 5"), "--keep-source must lie in 0..1"),
+        (("keep_source = 0.01", "keep_source = 5"), "must lie between 0 and 1, not 5"),
+        (("keep_source = 0.01", "keep_source = true"), "keep_source = True is not of the right kind"),
+        (("shots = [3, 5]", "shots = [[3]]"), "shots must be a whole number of at least 1"),
+        (('starts = ["erm"]', 'starts = [["erm"]]'), "row 4: starts must be some of erm, mixup"),
         (("[set]", "[sets]"), "unknown sets"),
     ],
 )

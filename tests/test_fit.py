@@ -59,10 +59,13 @@ def test_statistics_come_from_all_of_a_sorted_loader():
     assert len(net.reference.held_out) >= 2000
 
 
-@pytest.mark.parametrize(("samples", "warned"), [(199, True), (200, False)])
-def test_few_held_out_samples_are_warned_about(samples, warned, caplog):
-    unseen.calibrate(unseen.ERM(TinyNet()), loader(samples))
-    assert ("calibrated on 199 held-out source samples" in caplog.text) == warned
+@pytest.mark.parametrize(
+    ("held_out", "warning"),
+    [(200, None), (199, "calibrated on 199 held-out source samples"), (None, "calibrated on training data")],
+)
+def test_an_alarm_that_may_not_keep_its_promise_is_warned_about(held_out, warning, caplog):
+    unseen.calibrate(unseen.ERM(TinyNet()), loader(), None if held_out is None else loader(held_out))
+    assert [warning in text for text in caplog.messages] == ([True] if warning else [])
 
 
 def test_alarm_says_what_score_and_threshold_say():

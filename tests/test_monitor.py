@@ -118,6 +118,32 @@ def test_a_monitor_goes_on_from_its_file_without_held_out_samples(tmp_path):
     unseen.store.write_tensors(tmp_path / "other.safetensors", {"x": torch.zeros(1)})
     with pytest.raises(UnseenError, match="not a saved monitor"):
         DomainMonitor.load(tmp_path / "other.safetensors", net)
+    with pytest.raises(UnseenError, match="needs a trained method, not Linear"):
+        DomainMonitor.load(tmp_path / "monitor.safetensors", torch.nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda t: t.update(thresholds=t["thresholds"] * torch.nan),
+        lambda t: t.update(thresholds=t["thresholds"][1:]),
+        lambda t: t.update(sizes=t["sizes"].flip(0)),
+        lambda t: t.update(sizes=t["sizes"][:0], thresholds=t["thresholds"][:0]),
+        lambda t: t.update(sum=t["sum"][1:]),
+        lambda t: t["numbers"].__setitem__(0, 7.0),  # the decay
+        lambda t: t["numbers"].__setitem__(5, -1.0),  # the length of the history
+    ],
+)
+def test_a_spoilt_monitor_is_refused_not_silent(spoil, tmp_path):
+    net, g = calibrated(0)
+    monitor = DomainMonitor(net, batch=8)
+    monitor.update(drawn(8, g))
+    monitor.save(tmp_path / "monitor.safetensors")
+    tensors = {k: t.clone() for k, t in unseen.store.read_tensors(tmp_path / "monitor.safetensors").items()}
+    spoil(tensors)
+    unseen.store.write_tensors(tmp_path / "spoilt.safetensors", {k: t.contiguous() for k, t in tensors.items()})
+    with pytest.raises(UnseenError, match="spoilt monitor"):
+        DomainMonitor.load(tmp_path / "spoilt.safetensors", net)
 
 
 def test_what_cannot_be_scored_is_named_and_not_counted():

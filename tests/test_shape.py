@@ -8,6 +8,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "unseen"
 LEVELS = [
     {"errors"},
+    {"checks"},
     {"sites", "noise", "machine", "progress", "curves", "models", "data", "report", "synthetic_shifts"},
     {"mixup", "meta", "uncertainty", "embedding_head"},
     {"perturb", "contracts"},

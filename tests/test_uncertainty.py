@@ -130,6 +130,8 @@ def test_the_interval_of_a_deviation_is_around_the_score_and_shrinks_with_the_sa
         widths.append(high - low)
     assert widths == sorted(widths, reverse=True)
     few = drawn(30, g)
+    assert bootstrap_interval(few - few.mean(0) + 0.5, score)[0] >= 0  # the mean is the source's, and no deviation is below zero
+    assert bootstrap_interval(few - 1, lambda f: f.mean(-1))[1] < 0  # what may be negative stays so
     assert float((resampled_scores(few, score, 300) > score(few.mean(0))).double().mean()) > 0.6
 
 

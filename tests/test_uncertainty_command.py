@@ -19,6 +19,7 @@ from tiny import TinyNet
 from unseen import Domain, Task, UnseenError, run
 from unseen.cli.uncertainty import uncertainty
 from unseen.comparison import alternating_seconds, compare, random_samples
+from unseen.exam import recalibrate
 from unseen.report.uncertainty import auroc, page, rank_correlation, summary
 from unseen.report.uncertainty_figure import figure, figure_name, grouped
 from unseen.scores import SCORES
@@ -206,6 +207,11 @@ def test_what_cannot_be_compared_is_named(runs, tmp_path):
         compare([guided], task, tmp_path / "out", samples=1)
     with pytest.raises(UnseenError, match="was trained on the task light, not on dark"):
         compare([guided], replace(task, name="dark"), tmp_path / "out")
+    shutil.copytree(runs["uncertainty_guided", 1].folder, tmp_path / "elsewhere")
+    recalibrate(run.Run(tmp_path / "elsewhere"), task, "embedding")
+    with pytest.raises(UnseenError, match=r"guided0 at the site and \S+elsewhere at the embedding: make them alike"):
+        compare([guided, run.Run(tmp_path / "elsewhere")], task, tmp_path / "out")
+    shutil.rmtree(tmp_path / "elsewhere")
     (tmp_path / "file").touch()
     with pytest.raises(UnseenError, match="is a file"):
         compare([guided], task, tmp_path / "file")

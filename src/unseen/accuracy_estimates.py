@@ -29,7 +29,7 @@ from unseen.uncertainty import bootstrap_interval, entropy, lack_of_confidence, 
 
 Floats = NDArray[np.float64]
 Scorer = Callable[[Tensor], Tensor]
-FORMAT = 1  # raise it with every change of what a saved table means, of the shifts too
+FORMAT = 2  # raise it with every change of what a saved table means, of the shifts too
 SAMPLES = 300  # held-out samples under each shift: an accuracy is then known to about 3 points
 BLENDS = 30  # of several kinds of shift
 NEAR = 40  # errors at a similar score that make the interval: the curve is surer in some places than in others
@@ -134,6 +134,7 @@ class AccuracyEstimator:
     """Fit it once with held-out source data, keep it as a JSON file, ask it about data without labels."""
 
     score_name: str
+    score_at: str
     classes: int
     certainty_threshold: float
     samples: int
@@ -153,7 +154,11 @@ class AccuracyEstimator:
         points = [_point(net, (), clean)]
         for blended, shift in with_blends(kinds, BLENDS, seed):
             points.append(_point(net, blended, look(net, _shifted(shift, x, blended, seed), y)))
-        return cls(net.score_name, clean.classes, atc_threshold(clean.certainties, clean.right), len(y), points)
+        return cls(net.score_name, net.score_at, clean.classes, atc_threshold(clean.certainties, clean.right), len(y), points)
+
+    def fits(self, net: Method) -> bool:
+        """Whether the method's score is the one that this was fitted with."""
+        return (self.score_name, self.score_at) == (net.score_name, net.score_at)
 
     def estimate(self, net: Method, x: Any, level: float = LEVEL) -> Estimate:
         """The accuracy on x, samples of one domain without labels."""
@@ -161,8 +166,9 @@ class AccuracyEstimator:
 
     def judge(self, net: Method, seen: Looked, level: float = LEVEL) -> Estimate:
         """The same from what was seen of the samples."""
-        if net.score_name != self.score_name:
-            raise UnseenError(f"this estimator was fitted with the score {self.score_name}, the method's is {net.score_name}")
+        if not self.fits(net):
+            fitted, now = f"{self.score_name} at the {self.score_at}", f"{net.score_name} at the {net.score_at}"
+            raise UnseenError(f"this estimator was fitted with the score {fitted}, the method's is {now}: fit it again")
         share("the level of an interval", level)
         score, plain = fair_score(seen.features, net.score), float(net.score(seen.features.mean(0)))
         if not math.isfinite(score):
@@ -212,12 +218,13 @@ class AccuracyEstimator:
                 for p in saved["points"]
             ]
             numbers = (int(saved["classes"]), float(saved["certainty_threshold"]), int(saved["samples"]))
-            made = cls(str(saved["score_name"]), *numbers, points)
-        except (KeyError, TypeError, ValueError) as error:
+            made = cls(str(saved["score_name"]), str(saved["score_at"]), *numbers, points)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise UnseenError(f"{path} is not an accuracy estimator: {type(error).__name__}: {error}; fit it again") from error
-        finite = all(math.isfinite(v) for p in points for v in (p.score, p.doubt, p.accuracy))
-        if len({kind for p in points for kind in p.kinds}) < 3 or not finite or made.classes < 1:
-            raise UnseenError(f"{path}: points must be finite and of at least 3 kinds of shifts; fit it again")
+        sound = all(math.isfinite(p.score) and 0 <= p.doubt <= 1 and 0 <= p.accuracy <= 1 for p in points)
+        sound = sound and not math.isnan(made.certainty_threshold) and len({p.kinds for p in points}) > 3
+        if len({kind for p in points for kind in p.kinds}) < 3 or not sound or made.classes < 1:
+            raise UnseenError(f"{path}: points must be finite, shares in 0..1, and of at least 3 kinds of shifts; fit it again")
         return made
 
 

@@ -36,7 +36,7 @@ def estimator_of(run: Run, task: Task, net: Method) -> AccuracyEstimator:
     if path.exists():
         try:
             kept = AccuracyEstimator.load(path)
-            if kept.score_name == net.score_name:
+            if kept.fits(net):
                 return kept
             log.warning("%s is for another score: it is fitted again", path)
         except UnseenError as error:

@@ -20,7 +20,7 @@ from torch.utils.data import Dataset, Subset
 
 from unseen.adaptation import FEW_LABELS, Adaptation, Labelled, adaptation_named, adapted_model, draw_shots
 from unseen.batches import batches_of, loaded, picked, random_part
-from unseen.checks import whole
+from unseen.checks import share, whole
 from unseen.contracts import Method, Task
 from unseen.errors import UnseenError
 from unseen.fit import REMEMBERED, calibrate
@@ -57,8 +57,8 @@ class Plan:
             raise UnseenError(f"{by} takes {kind.needs}: leave --shots out")
         if shots is not None:
             whole("shots", shots, 1)
-        if keep_source is not None and not 0 <= keep_source <= 1:
-            raise UnseenError(f"--keep-source must lie in 0..1 (0.02 allows the source to lose 2 points), not {keep_source!r}")
+        if keep_source is not None:
+            share("keep_source (0.02 allows the source to lose 2 points)", keep_source, zero=True, one=True)
         made = kind(net.model, **{"embedding": net.embedding, "ignore_label": net.ignore_label, **settings})
         return cls(kind, made.settings(), shots, keep_source)
 
@@ -174,6 +174,8 @@ def adapt(
     if out is not None and Path(out).exists() and (not Path(out).is_dir() or any(Path(out).iterdir())):
         raise UnseenError(f"{out} is there already: choose another --out")
     ground = Ground(task, domain)
+    # Before anything is trained: this is where a domain without labels is found out.
+    before, source_before = (ground.worth(net, data, net.ignore_label) for data in (ground.test, ground.source_test))
     after, source_after, shares = [], [], []
     for draw in range(draws):
         drawn = one_draw(net, ground, plan, draw_seed(seed, draw), progress)
@@ -193,11 +195,11 @@ def adapt(
         "settings": plan.settings,
         "shots": shots,
         "draws": draws,
-        "before": ground.worth(net, ground.test, net.ignore_label),
+        "before": before,
         "after_mean": float(spread.mean()),
         "after_std": float(spread.std()) if draws > 1 else 0.0,
         "after": after,
-        "source_before": ground.worth(net, ground.source_test, net.ignore_label),
+        "source_before": source_before,
         "source_after": math.fsum(source_after) / draws,
         "source_after_std": float(source_spread.std()) if draws > 1 else 0.0,
         "keep_source": keep_source,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import multiprocessing
 import os
 import re
@@ -36,6 +37,8 @@ try:
     import tomllib
 except ModuleNotFoundError:  # Python 3.10
     import tomli as tomllib  # type: ignore[import-not-found, no-redef]
+
+log = logging.getLogger("unseen")
 
 POLL = 0.5  # seconds between looks at the workers
 RECENT = 20_000  # bytes at the end of the records, enough for the last checkpoint and its numbers
@@ -88,6 +91,7 @@ class Job:
     folder: Path
     identity: dict[str, Any]  # what its config.json must say
     domains: tuple[str, ...]
+    remarks: tuple[str, ...] = ()  # of its method, on such a training
     state: str = "waiting"  # running, done, failed
     said: str = ""
     process: BaseProcess | None = None
@@ -206,9 +210,10 @@ def jobs_of(grid: Grid) -> list[Job]:
                 net = method_named(row.method)(task.model(**chosen.model), **chosen.method)
             except UnseenError as error:
                 raise UnseenError(f"{grid.path}, row {row.label}: {error}") from error
+            remarks = tuple(net.remarks(chosen.loop["steps"]))
             for seed in grid.seeds:
                 told = identity(task, net, grid.preset, chosen, seed)
-                jobs.append(Job(word, row, seed, folder / f"{name}-seed{seed}", told, domains))
+                jobs.append(Job(word, row, seed, folder / f"{name}-seed{seed}", told, domains, remarks))
     return sorted(jobs, key=lambda job: grid.seeds.index(job.seed))  # stable: within a seed as the grid has them
 
 
@@ -220,6 +225,8 @@ def run_grid(grid: Grid, workers: int = 2, quiet: bool = False) -> dict[str, Any
         job.folder.parent.mkdir(parents=True, exist_ok=True)
         if _examined(job, grid.samples):
             job.state = "done"
+    for remark in dict.fromkeys(f"{job.row.label}: {remark}" for job in jobs for remark in job.remarks if job.state != "done"):
+        log.warning(remark)
     os.environ["OMP_NUM_THREADS"] = "1"  # read by the workers when they start
     os.environ["PYTHONSAFEPATH"] = "1"  # a worker must not import what happens to lie in the folder it is called from
     with GridProgress(str(grid.path), quiet) as shown:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 from unseen.errors import UnseenError
+
+LARGEST = sys.float_info.max
+LARGEST_WHOLE = 2**53  # from there on a float, which progress and rates are, skips some
 
 
 def positive(name: str, value: float) -> float:
@@ -17,7 +21,9 @@ def positive(name: str, value: float) -> float:
 
 def number(name: str, value: float, least: float = -math.inf) -> float:
     """The value, if it is a finite number of at least that size."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < least:
+    # A whole number may be too large for a float.
+    real = not isinstance(value, bool) and isinstance(value, int | float) and abs(value) <= LARGEST
+    if not real or value < least:
         wanted = "a finite number" + (f" of at least {least:g}" if least > -math.inf else "")
         raise UnseenError(f"{name} must be {wanted}, not {value!r}")
     return value
@@ -32,7 +38,7 @@ def share(name: str, value: float, *, zero: bool = False, one: bool = False) -> 
 
 def whole(name: str, value: int, least: int) -> int:
     """The value, if it is a whole number of at least that size."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST_WHOLE:
         raise UnseenError(f"{name} must be a whole number of at least {least}, not {value!r}")
     return value
 

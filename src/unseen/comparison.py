@@ -67,8 +67,13 @@ def compare(
     if out.exists() and not out.is_dir():
         raise UnseenError(f"{out} is a file; --out names a folder")
     candidates = [Candidate(run, net, scores_of(net)) for run, net in _loaded_once(runs, task, device)]
-    if not any(c.net.name == OURS for c in candidates):
+    ours = [c for c in candidates if c.net.name == OURS]
+    if not ours:
         raise UnseenError(f"name at least one run of {OURS}: its score is what the others are compared with")
+    if other := next((c for c in ours if c.net.score_at != ours[0].net.score_at), None):
+        places = " and ".join(f"{c.run.folder} at the {c.net.score_at}" for c in (ours[0], other))
+        raise UnseenError(f"the score is read of {places}: make them alike, `unseen calibrate RUN --at embedding`")
+    _earlier(out)  # a spoilt file is found before the work, not after it
     learned_from = random_part(loaded(task.source, "train"), REMEMBERED)
     for candidate in candidates:
         for score in candidate.scores:
@@ -103,15 +108,24 @@ def compare(
 def _write(out: Path, facts: dict[str, Any]) -> list[str]:
     """Write the tables of this task and of those that were compared into the folder before; the names of the files."""
     with locked(out):
-        earlier = read_json(out / SCORES_FILE).get("tasks") if (out / SCORES_FILE).exists() else []
-        try:
-            others = [f for f in earlier if (f["task"], f["variant"]) != (facts["task"], facts["variant"])]  # type: ignore[union-attr]
-            files = {**pages([*others, facts]), figure_name(facts): figure(facts)}
-        except (KeyError, TypeError, AttributeError) as error:
-            raise UnseenError(f"{out / SCORES_FILE} is not a comparison of scores: {error!r}; choose another --out") from error
+        others = [f for f in _earlier(out) if (f["task"], f["variant"]) != (facts["task"], facts["variant"])]
+        files = {**pages([*others, facts]), figure_name(facts): figure(facts)}
         for name, content in files.items():
             write_atomically(out / name, content)
     return list(files)
+
+
+def _earlier(out: Path) -> list[dict[str, Any]]:
+    """What the folder knows of other tasks, if tables can be made of it."""
+    path = out / SCORES_FILE
+    if not path.exists():
+        return []
+    try:
+        tasks: Any = read_json(path)["tasks"]
+        pages(tasks)
+        return list(tasks)
+    except (KeyError, TypeError, AttributeError, ValueError, ZeroDivisionError, IndexError) as error:
+        raise UnseenError(f"{path} is not a comparison of scores: {error!r}; choose another --out") from error
 
 
 def _loaded_once(runs: Sequence[Run], task: Task, device: str) -> list[tuple[Run, Method]]:

@@ -217,6 +217,11 @@ class Method(nn.Module):
         """What `uncertainty` measures."""
         return "max_softmax"
 
+    @property
+    def score_at(self) -> ScoreAt:
+        """Where it is read."""
+        return "site" if self.reader is None else "embedding"
+
     # ---- what a method writes
 
     def step(self, batch: Batch) -> dict[str, Tensor]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
+import math
 import multiprocessing
 import re
 import sys
@@ -30,6 +32,8 @@ from unseen.report.few_shot import write_few_shot_results
 from unseen.run import Run, commit_here
 from unseen.store import read_json, write_json
 from unseen.tasks import task_named
+
+log = logging.getLogger("unseen")
 
 OWN = ("shots", "draws", "start", "row", "paper", "results")  # the rest of the file is about training the starts
 
@@ -100,11 +104,13 @@ def read_few_shot(path: Path) -> FewShot:
     said = read_toml(path)
     if not isinstance(said.get("start"), list) or not isinstance(said.get("row"), list) or not said["start"] or not said["row"]:
         raise UnseenError(f"{path}: a grid of adaptations has its starts as [[start]] and the ways to adapt them as [[row]]")
+    if not isinstance(said.get("results", ""), str):
+        raise UnseenError(f"{path}: results must be the name of a folder, not {said['results']!r}")
     results = Path(said.get("results", Path("results") / path.stem))
     training = {name: value for name, value in said.items() if name not in OWN}
     starts = grid_of(path, {**training, "row": said["start"], "results": str(results / "starts")})
     shots = said.get("shots", [7, 10])
-    if not isinstance(shots, list) or not shots or len(set(shots)) < len(shots):
+    if not isinstance(shots, list) or not shots or len(set(map(str, shots))) < len(shots):
         raise UnseenError(f"{path}: shots must be a list of different numbers, not {shots!r}")
     labels = tuple(row.label for row in starts.rows)
     few_shot = FewShot(
@@ -124,10 +130,10 @@ def _way(where: str, entry: Any, starts: tuple[str, ...]) -> Way:
     if not isinstance(entry, dict) or set(entry) - set(known) or not isinstance(entry.get("with"), str):
         raise UnseenError(f"{where}: a row has `with`, and may have {', '.join(list(known)[1:])}; it is {entry!r}")
     for name, value in entry.items():
-        if not isinstance(value, known[name]):
+        if not isinstance(value, known[name]) or isinstance(value, bool):
             raise UnseenError(f"{where}: {name} = {value!r} is not of the right kind")
     chosen = tuple(entry.pop("starts", starts))
-    if not chosen or (set(chosen) - set(starts)):
+    if not chosen or any(name not in starts or chosen.count(name) > 1 for name in chosen):
         raise UnseenError(f"{where}: starts must be some of {', '.join(starts)}, not {list(chosen)!r}")
     if "draws" in entry:
         whole(f"{where}: draws", entry["draws"], 1)
@@ -140,7 +146,7 @@ def _paper(path: Path, said: Any) -> dict[str, dict[str, dict[str, float]]]:
         figures = [value for settings in said.values() for domains in settings.values() for value in domains.values()]
     except AttributeError:
         raise UnseenError(f"{path}: the paper's figures are by method, setting and domain, as {example}") from None
-    if wrong := [value for value in figures if not isinstance(value, int | float) or not 0 <= value <= 1]:
+    if wrong := [v for v in figures if isinstance(v, bool) or not isinstance(v, int | float) or not 0 <= v <= 1]:
         raise UnseenError(f"{path}: the paper's figures must lie in 0..1, not {wrong[0]!r}")
     return said
 
@@ -151,7 +157,8 @@ def adaptings_of(few_shot: FewShot) -> list[Adapting]:
     for start in jobs_of(few_shot.starts):
         task = task_named(start.task)
         if len(task.targets) != 1:
-            raise UnseenError(f"{few_shot.starts.path}: {start.task} has {len(task.targets)} unseen domains, not one")
+            advice = "name a variant or a task function with one target, or use `unseen adapt --domain NAME`"
+            raise UnseenError(f"{few_shot.starts.path}: {start.task} has {len(task.targets)} unseen domains, not one: {advice}")
         net = method_named(start.row.method)(task.model(**start.identity["model"]), **start.identity["settings"])
         for way in few_shot.ways:
             if start.row.label not in way.starts:
@@ -175,6 +182,10 @@ def run_few_shot(few_shot: FewShot, workers: int = 1, quiet: bool = False) -> di
     whole("workers", workers, 1)
     failed = dict(run_grid(few_shot.starts, workers, quiet)["failed"])
     wanted = adaptings_of(few_shot)
+    for adapting in wanted:
+        if adapting.path.exists() and _measured(adapting) is None:
+            log.warning("%s is spoilt: it is made again", adapting.path)
+            adapting.path.unlink()
     waiting = [adapting for adapting in wanted if not adapting.path.exists() and Run(adapting.start.folder).done]
     if waiting:
         pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_begin)
@@ -189,7 +200,7 @@ def run_few_shot(few_shot: FewShot, workers: int = 1, quiet: bool = False) -> di
                 if said:
                     failed[adapting.label] = said
                 if not quiet:
-                    told = said or f"{_measured(adapting)['target']:.3f}"
+                    told = said or f"{read_json(adapting.path)['target']:.3f}"
                     print(f"{number}/{len(waiting)} {adapting.label}: {told}", file=sys.stderr, flush=True)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -227,8 +238,17 @@ def _work(task: str, folder: Path, plan: Plan, seed: int, told: dict[str, Any], 
     return ""
 
 
-def _measured(adapting: Adapting) -> dict[str, Any]:
-    return read_json(adapting.path)
+def _measured(adapting: Adapting) -> dict[str, Any] | None:
+    """What an adaptation came to, from its file; None if there is none, or if it is not of this adaptation."""
+    try:
+        found = read_json(adapting.path)
+        told = {name: found[name] for name in adapting.told}
+        figures = [float(found[name]) for name in ("target", "source", "share")]
+        spent = [float(found[name]) for name in ("seconds", "cpu_seconds")]
+    except (UnseenError, KeyError, TypeError, ValueError):
+        return None
+    sound = told == json.loads(json.dumps(adapting.told)) and all(0 <= value <= 1 for value in figures)
+    return found if sound and all(map(math.isfinite, spent)) else None
 
 
 def write_few_shot(few_shot: FewShot) -> dict[str, Any]:
@@ -236,8 +256,8 @@ def write_few_shot(few_shot: FewShot) -> dict[str, Any]:
     wanted = adaptings_of(few_shot)
     cells = [
         {"variant": a.start.identity["variant"], "method": a.method, "setting": a.setting, "start": a.start.row.label,
-         **_measured(a), "seed": a.seed}
-        for a in wanted if a.path.exists()
+         **found, "seed": a.seed}
+        for a in wanted if (found := _measured(a)) is not None
     ]  # fmt: skip
     before = [cell for start in jobs_of(few_shot.starts) if Run(start.folder).done for cell in _before(start)]
     tasks = [task_named(word) for word in few_shot.starts.tasks]

@@ -133,7 +133,9 @@ def calibrate(net: Method, source: Iterable[Any], held_out: Iterable[Any] | None
         net.reader = None
     mean = _rows(net.score_features, source).mean(0)
     net.reference = SourceReference(mean, _rows(net.score_features, source if held_out is None else held_out))
-    if (shown := len(net.reference.held_out)) < ENOUGH:
+    if held_out is None:
+        log.warning("no held-out source data: the alarm is calibrated on training data, and may be false more often than it says")
+    elif (shown := len(net.reference.held_out)) < ENOUGH:
         remark = "the alarm is calibrated on %d held-out source samples: below %d it may be false more often than it says"
         log.warning(remark, shown, ENOUGH)
 

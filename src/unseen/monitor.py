@@ -28,6 +28,7 @@ from unseen.store import read_tensors, write_tensors
 from unseen.tasks import task_named
 from unseen.uncertainty import SourceReference
 
+NOT_A_METHOD = "a monitor needs a trained method, not {}: wrap a model, unseen.ERM(model)"
 SIZE_STEP = 1.5  # from one size that has a threshold to the next
 
 
@@ -61,7 +62,7 @@ class DomainMonitor:
         self, net: Method, *, batch: int = 64, false_alarm_rate: float = 0.01, memory: int = 20, history: int = 1000
     ) -> None:
         if not isinstance(net, Method):
-            raise UnseenError(f"a monitor needs a trained method, not {type(net).__name__}: wrap a model, unseen.ERM(model)")
+            raise UnseenError(NOT_A_METHOD.format(type(net).__name__))
         if net.reference is None:
             raise UnseenError(NO_STATISTICS)
         share("the false-alarm rate", false_alarm_rate)
@@ -145,6 +146,8 @@ class DomainMonitor:
     @classmethod
     def load(cls, path: str | Path, net: Method) -> DomainMonitor:
         """Go on where `save` stood, with the same method; its held-out samples are not needed."""
+        if not isinstance(net, Method):
+            raise UnseenError(NOT_A_METHOD.format(type(net).__name__))
         saved = read_tensors(Path(path))
         if set(saved) != {"numbers", "sizes", "thresholds", "sum", "source_mean"} or saved["numbers"].shape != (6,):
             raise UnseenError(f"{path} is not a saved monitor: it holds {', '.join(saved)}")
@@ -153,11 +156,16 @@ class DomainMonitor:
         mean = net.reference.mean.double().cpu()
         if saved["source_mean"].shape != mean.shape or not torch.allclose(saved["source_mean"], mean):
             raise UnseenError(f"{path} was saved with another method: its source statistics are not those of this one")
-        monitor = cls.__new__(cls)
         decay, rate, seen, weight, squares, history = saved["numbers"].tolist()
+        sizes = saved["sizes"].tolist()
+        sound = all(t.isfinite().all() for t in saved.values()) and saved["sum"].shape == mean.shape
+        sound = sound and saved["thresholds"].shape == saved["sizes"].shape == (len(sizes),) and sizes == sorted(set(sizes))
+        if not sound or not sizes or not (0 <= decay < 1 and 0 < rate < 1 and min(seen, weight, squares) >= 0 and history >= 1):
+            raise UnseenError(f"{path} is a spoilt monitor: its numbers are not those of one; make it anew")
+        monitor = cls.__new__(cls)
         monitor.net, monitor.decay, monitor.false_alarm_rate = net, decay, rate
         monitor.history = deque(maxlen=int(history))
-        monitor.thresholds = dict(zip(saved["sizes"].tolist(), saved["thresholds"].tolist(), strict=True))
+        monitor.thresholds = dict(zip(sizes, saved["thresholds"].tolist(), strict=True))
         monitor.seen, monitor._weight, monitor._squares = int(seen), weight, squares
         monitor._sum = saved["sum"] if seen else None
         return monitor

@@ -72,7 +72,9 @@ class Run:
     def config(self) -> dict[str, Any]:
         config = read_json(self.folder / CONFIG)
         if missing := [k for k in ("run", "task", "method", "seed", "loop", "settings") if k not in config]:
-            raise UnseenError(f"{self.folder / CONFIG} is not a run's: it lacks {', '.join(missing)}")
+            raise UnseenError(
+                f"{self.folder / CONFIG} is not a run's: it lacks {', '.join(missing)}; what net.save wrote is for unseen.load"
+            )
         if not isinstance(config["loop"], dict) or "steps" not in config["loop"]:
             raise UnseenError(f'{self.folder / CONFIG}: "loop" must be an object with "steps"')
         return config
@@ -122,7 +124,8 @@ class Run:
     def load(self, task: Task, device: str = "auto") -> Method:
         """The trained method around the task's model."""
         if not self.done:
-            hint = "it is not finished: go on with --resume" if (self.folder / CONFIG).exists() else "there is no run"
+            begun = (self.folder / CONFIG).exists() and self.config
+            hint = "it is not finished: go on with --resume" if begun else "there is no run"
             raise UnseenError(f"{self.folder}: {hint}")
         config = self.config
         if (trained_on := config["task"]) != task.name:

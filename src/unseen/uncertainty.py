@@ -6,6 +6,8 @@ is its score. Held-out source samples tell how large that score gets by chance i
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -14,6 +16,8 @@ from torch import Tensor
 
 from unseen.checks import share
 from unseen.errors import UnseenError
+
+log = logging.getLogger("unseen")
 
 RESAMPLES = 2000  # enough to place a 1 % quantile to about a fifth of its tail
 INTERVAL_RESAMPLES = 1000  # enough for the ends of a 95 % interval
@@ -89,7 +93,8 @@ def bootstrap_interval(
     """
     share("the level of an interval", level)
     scores = resampled_scores(features, score, resamples, generator)
-    scores = scores + (float(score(features.mean(0))) - scores.mean())
+    moved = scores + (float(score(features.mean(0))) - scores.mean())
+    scores = moved.clamp_min(0) if scores.min() >= 0 else moved  # what is never negative is not so after the move either
     low, high = torch.quantile(scores, torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)).tolist()
     return low, high
 
@@ -131,6 +136,9 @@ class SourceReference:
             raise UnseenError("a score needs at least one sample")
         if len(self.held_out) == 0:
             raise UnseenError("no held-out source samples are left to make a threshold from: load the run again")
+        if false_alarm_rate * len(self.held_out) < 1:
+            told = "a false-alarm rate of %g takes %d held-out source samples or more to be kept for single samples, here are %d"
+            log.warning(told, false_alarm_rate, math.ceil(1 / false_alarm_rate), len(self.held_out))
         return float(torch.quantile(self.chance_scores(score, n), 1 - false_alarm_rate, interpolation="higher"))
 
     def chance_scores(self, score: Callable[[Tensor], Tensor], n: int) -> Tensor:

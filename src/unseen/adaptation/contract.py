@@ -89,7 +89,10 @@ class Adaptation(nn.Module):
                         f"{self.name}: the loss is {loss} at step {done + 1}: lower lr, or look for NaN in the data"
                     )
                 shown.at(done + 1, {name: float(value) for name, value in logs.items()})
-        return self.adapted().eval()
+        adapted = self.adapted().eval()
+        if spoilt := next((name for name, t in adapted.state_dict().items() if not t.isfinite().all()), None):
+            raise UnseenError(f"{self.name}: {spoilt} of the adapted model is not finite: lower lr, or look for NaN in the data")
+        return adapted
 
     def _ready(self, batch: Batch) -> Batch:
         x = laid_out_for(self.model, batch.x)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from unseen.adaptation.contract import FEW_LABELS, Adaptation, descend
 from unseen.checks import number, positive, whole
 from unseen.contracts import Batch
+from unseen.errors import UnseenError
 
 SAME_SOURCE, SAME_ACROSS, OTHER_SOURCE, OTHER_ACROSS = range(4)  # the paper's groups G1 to G4
 
@@ -78,6 +79,9 @@ class FADA(Adaptation):
         self.discriminator = nn.Sequential(
             nn.Linear(2 * self._width(), 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 4)
         ).to(next(self.model.parameters()).device)
+        if self.steps <= discriminator_steps:
+            told = f"steps={steps} is no more than that, so the model would stay as it is"
+            raise UnseenError(f"fada trains its discriminator alone for discriminator_steps={discriminator_steps} first: {told}")
         self.optimizer = self._adam(self.model)
         self.discriminator_optimizer = self._adam(self.discriminator, lr=discriminator_lr)
 

@@ -36,7 +36,8 @@ def consistency(student: Tensor, teacher: Tensor, confidence: float) -> Tensor:
 def class_balance(logits: Tensor) -> Tensor:
     """Binary cross-entropy of the batch's mean probability of each class with 1 / classes: no class may swallow the others."""
     p = logits.softmax(1).mean(0).clamp(1e-6, 1 - 1e-6)
-    return F.binary_cross_entropy(p, torch.full_like(p, 1 / len(p)))
+    even = 1 / len(p)
+    return -(even * p.log() + (1 - even) * (1 - p).log()).mean()
 
 
 def changed(x: Tensor) -> Tensor:

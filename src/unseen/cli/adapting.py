@@ -10,12 +10,17 @@ from cyclopts import App, Parameter
 
 from unseen import adapting
 from unseen.adaptation import ADAPTATIONS, adaptation_named
-from unseen.cli.options import Device, Flag, Json, RunFolder, Seed, Settings, TaskWord, emit, say
+from unseen.cli.options import Count, CountOrNone, Device, Flag, Json, RunFolder, Seed, TaskWord, emit, say
 from unseen.cli.runs import task_of
 from unseen.few_shot import read_few_shot, run_few_shot, write_few_shot
 from unseen.report.tables import percent, show
 from unseen.run import Run
 from unseen.settings import parse
+
+AdaptationSettings = Annotated[
+    list[str] | None,
+    Parameter(name="--set", negative="", help="One setting as key=value; repeatable; `unseen adaptations NAME` lists them."),
+]
 
 
 def attach(app: App) -> None:
@@ -28,14 +33,14 @@ def adapt(
     run: RunFolder,
     *,
     domain: str | None = None,
-    shots: int | None = None,
+    shots: CountOrNone = None,
     with_: Annotated[str, Parameter(name="--with")] = "fine_tune",
-    draws: int | None = None,
-    steps: int | None = None,
+    draws: CountOrNone = None,
+    steps: CountOrNone = None,
     lr: float | None = None,
     keep_source: float | None = None,
     out: Path | None = None,
-    set_: Settings = None,
+    set_: AdaptationSettings = None,
     seed: Seed = 0,
     task: TaskWord = None,
     device: Device = "auto",
@@ -70,7 +75,7 @@ def adapt(
     )  # fmt: skip
     lost = result["source_before"] - result["source_after"]
     if lost > 0.005 and keep_source is None:
-        say(f"adapting made the source worse by {percent(lost)} points; --keep-source 0.02 would bound that")
+        say(f"adapting made the source worse by {percent(lost)} points; --keep-source {min(0.02, lost / 2):.2g} would bound that")
     if emit(result, json_):
         return
     after, source_after = (
@@ -115,7 +120,7 @@ def adaptations(name: str | None = None, *, json_: Json = False) -> None:
     show(f"{name}: {result[0]['summary']}; learns from {result[0]['needs']}\n{result[0]['paper']}", ["setting", "default"], rows)
 
 
-def few_shot(grid: Path, *, workers: int = 1, tables_only: Annotated[bool, Flag] = False, json_: Json = False) -> None:
+def few_shot(grid: Path, *, workers: Count = 1, tables_only: Annotated[bool, Flag] = False, json_: Json = False) -> None:
     """Train a grid's starts, adapt each by each of its rows, and write the tables. Exits with 1 if something failed.
 
     Parameters

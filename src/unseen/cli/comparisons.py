@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 
 from unseen import demo as demonstration
 from unseen.bench import read_grid, run_grid, with_seeds, write_tables
-from unseen.cli.options import Device, Flag, Json, Seed, Settings, emit, say
+from unseen.cli.options import Count, Device, Flag, Json, Seed, Settings, emit, say
 from unseen.errors import UnseenError
 from unseen.publish import write_report
 from unseen.settings import parse
@@ -25,7 +25,7 @@ def attach(app: App) -> None:
 def bench(
     grid: Path,
     *,
-    workers: int = 2,
+    workers: Count = 2,
     seeds: Annotated[list[int] | None, Parameter(negative="", consume_multiple=True)] = None,
     tables_only: Annotated[bool, Flag] = False,
     json_: Json = False,

@@ -56,7 +56,8 @@ def estimate(
     wanted = None if domain is None else [domain]
     results = [examine(run, task_of(run, task), wanted, level=level, device=device) for run in made]
     if out is not None:
-        write_tables(out, results, " ".join(["unseen estimate", *map(str, runs), "--all --out", str(out)]))
+        own = [] if task is None else ["--task", task]
+        write_tables(out, results, " ".join(["unseen estimate", *map(str, runs), "--all --out", str(out), *own]))
     if any(r["fallback"] for r in results):
         say(f"no learned sigma; the score is a fallback: {results[0]['score_name']}")
     if not emit(results[0] if len(results) == 1 else {"runs": results}, json_):

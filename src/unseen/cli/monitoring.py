@@ -10,7 +10,7 @@ import torch
 from cyclopts import App
 
 from unseen.batches import loaded, picked
-from unseen.cli.options import Device, Json, RunFolder, Seed, TaskWord, emit, say
+from unseen.cli.options import Count, Device, Json, RunFolder, Seed, TaskWord, emit, say
 from unseen.cli.runs import task_of
 from unseen.contracts import Batch, Domain, ScoreAt
 from unseen.errors import UnseenError
@@ -43,8 +43,8 @@ def monitor(
     *,
     domain: str,
     then: str | None = None,
-    batch: int = 64,
-    memory: int = 20,
+    batch: Count = 64,
+    memory: Count = 20,
     false_alarm_rate: float = 0.01,
     seed: Seed = 0,
     task: TaskWord = None,

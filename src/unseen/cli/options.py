@@ -5,16 +5,27 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TextIO
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
+
+
+def whole_number(_: Any, tokens: Sequence[Token]) -> int:
+    """What the option says, if that is a whole number: 2.5 must not pass for 2."""
+    try:
+        return int(tokens[0].value)
+    except ValueError:
+        raise ValueError(f"a whole number is wanted, not {tokens[0].value}") from None
+
 
 Json = Annotated[bool, Parameter(name="--json", negative="", help="One JSON document on stdout.")]
 Flag = Parameter(negative="")
 Device = Annotated[Literal["auto", "cpu", "cuda"], Parameter(help="Where to compute.")]
-Seed = Annotated[int, Parameter(help="Owns every random number.")]
+Seed = Annotated[int, Parameter(converter=whole_number, help="Owns every random number.")]
+Count = Annotated[int, Parameter(converter=whole_number)]
+CountOrNone = Annotated[int | None, Parameter(converter=whole_number)]
 RunFolder = Annotated[Path, Parameter(help="A finished run's folder.")]
 TaskWord = Annotated[str | None, Parameter(name="--task", help="Needed for a task of your own, as package.module:function.")]
 Settings = Annotated[

@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import App
 
 from unseen import exam
-from unseen.cli.options import Device, Flag, Json, RunFolder, Seed, Settings, TaskWord, emit, say
+from unseen.cli.options import Count, CountOrNone, Device, Flag, Json, RunFolder, Seed, Settings, TaskWord, emit, say
 from unseen.contracts import Task
 from unseen.errors import UnseenError
 from unseen.pictures import pictures as draw_pictures
@@ -80,7 +80,7 @@ def train(
 
 
 def evaluate(
-    run: RunFolder, *, samples: int | None = None, task: TaskWord = None, device: Device = "auto", json_: Json = False
+    run: RunFolder, *, samples: CountOrNone = None, task: TaskWord = None, device: Device = "auto", json_: Json = False
 ) -> None:
     """What a run is worth on every unseen domain, and on the held-out source.
 
@@ -114,7 +114,7 @@ def score(
     run: RunFolder,
     *,
     domain: str,
-    batch: int | None = None,
+    batch: CountOrNone = None,
     false_alarm_rate: float = 0.01,
     per_sample: Path | None = None,
     seed: Seed = 0,
@@ -152,7 +152,7 @@ def pictures(
     *runs: RunFolder,
     domain: str,
     out: Path,
-    frames: int = 4,
+    frames: Count = 4,
     task: TaskWord = None,
     device: Device = "auto",
     json_: Json = False,

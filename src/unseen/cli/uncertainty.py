@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cyclopts import App
 
-from unseen.cli.options import Device, Json, RunFolder, Seed, TaskWord, emit, say
+from unseen.cli.options import Count, Device, Json, RunFolder, Seed, TaskWord, emit, say
 from unseen.cli.runs import task_of
 from unseen.comparison import compare
 from unseen.errors import UnseenError
@@ -20,7 +20,7 @@ def attach(app: App) -> None:
 def uncertainty(
     *runs: RunFolder,
     out: Path,
-    samples: int = 1000,
+    samples: Count = 1000,
     seed: Seed = 0,
     task: TaskWord = None,
     device: Device = "auto",

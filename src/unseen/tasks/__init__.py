@@ -58,7 +58,8 @@ def task_named(word: str) -> Task:
     try:
         task = getattr(importlib.import_module(module), function)(*([variant] if slash else []))
     except (ImportError, AttributeError, ValueError, TypeError) as error:
-        raise UnseenError(f'cannot make a task from "{word}": {error}') from error
+        told = "name a function that returns a Task, as package.module:function, from the folder that the package lies in"
+        raise UnseenError(f'cannot make a task from "{word}": {error}; {told}') from error
     if not isinstance(task, Task):
         raise UnseenError(f'"{word}" must return an unseen.Task, it returned {type(task).__name__}')
     return task
