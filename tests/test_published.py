@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from unseen.errors import UnseenError
-from unseen.report.published import of_method, of_task, published
+from unseen.metrics import METRICS
+from unseen.report.published import WORTH, of_method, of_task, published
 from unseen.report.readme import END, START, refresh, results_table
 
 ROOT = Path(__file__).parents[1]
@@ -57,6 +58,15 @@ def test_variants_that_are_told_together_have_one_row(tmp_path):
 def test_a_grid_without_our_method_by_default_has_no_row(tmp_path):
     grid(tmp_path, "tuning", ("roads", "default", "erm", "default", {"x": 0.5}, 1))
     assert results_table(published(tmp_path)) == "No results yet."
+
+
+def test_cards_tell_what_models_are_worth_and_nothing_of_another_kind(results):
+    rows = json.loads((results / "roads/summary.json").read_text())
+    others = [{**row, "metric": metric} for row in rows for metric in ("source_accuracy", "rank_correlation", "cost_ratio")]
+    before = of_task(published(results), "roads"), of_method(published(results), "erm")
+    (results / "roads/summary.json").write_text(json.dumps([*others, *rows]))
+    assert (of_task(published(results), "roads"), of_method(published(results), "erm")) == before
+    assert set(WORTH) == set(METRICS)
 
 
 def test_a_tasks_card_has_every_domain_unless_there_are_too_many(results):

@@ -11,6 +11,10 @@ from unseen.errors import UnseenError
 from unseen.report.tables import markdown, percent
 
 PLAIN, OURS = "erm", "uncertainty_guided"
+WORTH = (
+    "accuracy",
+    "miou",
+)  # of a model on unseen domains; what else a summary holds, of scores or of the source, is not of a kind
 WIDE = 7  # domains in a row; a task with more shows its averages
 NEEDED = ("task", "variant", "method", "setting", "domain", "metric", "selection", "mean", "std", "seeds")
 NO_NUMBERS = "There are no numbers of ours for this {kind} yet: nothing under `results/` is of it."
@@ -47,13 +51,13 @@ class Line:
 
 
 def published(folder: Path) -> list[Line]:
-    """Every line of every grid under the folder, with its last checkpoint."""
+    """Every line of every grid under the folder that says what models are worth, with their last checkpoint."""
     lines: list[Line] = []
     for path in sorted(folder.glob("*/summary.json")):
         try:
             rows = json.loads(path.read_text())
             groups: dict[tuple[str, ...], list[dict]] = {}
-            for row in (row for row in rows if row["selection"] == "last"):
+            for row in (row for row in rows if row["selection"] == "last" and row["metric"] in WORTH):
                 key = tuple(row[name] for name in ("task", "variant", "method", "setting", "metric"))
                 groups.setdefault(key, []).append({name: row[name] for name in NEEDED})
         except (OSError, ValueError, KeyError, TypeError) as error:
