@@ -311,10 +311,14 @@ def test_a_corrupt_checkpoint_is_named(tmp_path, monkeypatch):
 def test_an_unfinished_run_cannot_be_evaluated(tmp_path):
     with pytest.raises(UnseenError, match="there is no run"):
         exam.evaluate(run.Run(tmp_path / "none"), tiny_task())
-    (tmp_path / "half").mkdir()
-    (tmp_path / "half/config.json").write_text(json.dumps({"format": 1}))
+    half = run.train(tiny_task(), "erm", tmp_path / "half", progress=False)
+    (half.folder / "done").unlink()
     with pytest.raises(UnseenError, match="not finished: go on with --resume"):
-        exam.evaluate(run.Run(tmp_path / "half"), tiny_task())
+        exam.evaluate(half, tiny_task())
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved/config.json").write_text(json.dumps({"format": 1}))
+    with pytest.raises(UnseenError, match="what net.save wrote is for unseen.load"):
+        exam.evaluate(run.Run(tmp_path / "saved"), tiny_task())
 
 
 def test_bad_questions_are_named(tmp_path):
