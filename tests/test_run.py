@@ -317,7 +317,7 @@ def test_an_unfinished_run_cannot_be_evaluated(tmp_path):
         exam.evaluate(half, tiny_task())
     (tmp_path / "saved").mkdir()
     (tmp_path / "saved/config.json").write_text(json.dumps({"format": 1}))
-    with pytest.raises(UnseenError, match="what net.save wrote is for unseen.load"):
+    with pytest.raises(UnseenError, match=r"what net.save wrote is for unseen.load"):
         exam.evaluate(run.Run(tmp_path / "saved"), tiny_task())
 
 
