@@ -68,6 +68,17 @@ def test_an_alarm_that_may_not_keep_its_promise_is_warned_about(held_out, warnin
     assert [warning in text for text in caplog.messages] == ([True] if warning else [])
 
 
+def test_a_rate_that_the_held_out_samples_cannot_keep_is_warned_about(caplog):
+    net = unseen.ERM(TinyNet())
+    unseen.calibrate(net, loader(), loader(200))
+    net.threshold(1, 0.01)
+    assert not caplog.messages
+    net.threshold(1, 0.001)
+    assert caplog.messages == [
+        "a false-alarm rate of 0.001 takes 1000 held-out source samples or more to be kept for single samples, here are 200"
+    ]
+
+
 def test_alarm_says_what_score_and_threshold_say():
     net = unseen.fit(make(lr=0.003), loader(), steps=40, held_out=loader(), progress=False)
     x = loader().dataset.tensors[0]
