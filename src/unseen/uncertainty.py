@@ -136,7 +136,7 @@ class SourceReference:
             raise UnseenError("a score needs at least one sample")
         if len(self.held_out) == 0:
             raise UnseenError("no held-out source samples are left to make a threshold from: load the run again")
-        if false_alarm_rate * len(self.held_out) < 1:
+        if n == 1 and false_alarm_rate * len(self.held_out) < 1:  # a monitor asks for many sizes: one remark is enough
             told = "a false-alarm rate of %g takes %d held-out source samples or more to be kept for single samples, here are %d"
             log.warning(told, false_alarm_rate, math.ceil(1 / false_alarm_rate), len(self.held_out))
         return float(torch.quantile(self.chance_scores(score, n), 1 - false_alarm_rate, interpolation="higher"))
