@@ -49,13 +49,14 @@ def test_a_layer_that_cannot_be_perturbed_is_named():
         GaussianHead(nn.ReLU(), "act")
 
 
-def slow_add_noise(h, gaussian, noise, draws, batch, keep_clean, unit):
+def slow_add_noise(h, gaussian, noise, draws, batch, keep_clean, unit, sign):
     h_slots, g_slots = h.split(batch), list(zip(gaussian.mu.split(batch), gaussian.sigma.split(batch), strict=True))
     out = [h_slots[0]] if keep_clean else []
     for k in range(draws):
         mu, sigma = g_slots[k if len(g_slots) > 1 else 0]
         own = h_slots[0] if len(h_slots) == 1 else h_slots[len(h_slots) - draws + k]
-        out.append(own + unit * F.softplus(mu + sigma * noise[k] if noise is not None else mu))
+        e = mu + sigma * noise[k] if noise is not None else mu
+        out.append(own + unit * (F.softplus(e) if sign == "positive" else e))
     return torch.cat(out)
 
 
@@ -64,7 +65,8 @@ def slow_add_noise(h, gaussian, noise, draws, batch, keep_clean, unit):
 )  # 3: no clean slot to keep
 @pytest.mark.parametrize("gaussian_slots", [1, 3])
 @pytest.mark.parametrize("noisy, unit", [(False, 1.0), (True, 1.0), (True, 2.5)])
-def test_fast_noise_equals_slow_noise_in_values_and_gradients(h_slots, gaussian_slots, keep_clean, noisy, unit):
+@pytest.mark.parametrize("sign", ["positive", "both"])
+def test_fast_noise_equals_slow_noise_in_values_and_gradients(h_slots, gaussian_slots, keep_clean, noisy, unit, sign):
     torch.manual_seed(0)
     batch, draws, shape = 2, 3, (4, 5, 5)
     h = torch.randn(h_slots * batch, *shape, dtype=torch.float64, requires_grad=True)
@@ -73,7 +75,7 @@ def test_fast_noise_equals_slow_noise_in_values_and_gradients(h_slots, gaussian_
     noise = [torch.randn(batch, *shape, dtype=torch.float64) for _ in range(draws)] if noisy else None
     results = []
     for make in (add_noise, slow_add_noise):
-        out = make(h, Gaussian(mu, sigma), noise, draws, batch, keep_clean, unit)
+        out = make(h, Gaussian(mu, sigma), noise, draws, batch, keep_clean, unit, sign)
         weights = torch.linspace(-1, 1, out.numel(), dtype=torch.float64).view(out.shape)
         grads = torch.autograd.grad((out * weights).sum(), (h, mu, sigma), allow_unused=True, materialize_grads=True)
         results.append((out, *grads))

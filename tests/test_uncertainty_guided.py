@@ -161,15 +161,16 @@ def noise_of(net, seeds=(5, 6)):
         ("deterministic", True, None),
     ],
 )
-def test_each_perturbation_uses_what_it_says(perturbation, mu, sigma):
-    net, batch = make(perturbation=perturbation), tiny_batch()
+@pytest.mark.parametrize("sign, bent", [("positive", torch.nn.functional.softplus), ("both", torch.Tensor.clone)])
+def test_each_perturbation_uses_what_it_says(perturbation, mu, sigma, sign, bent):
+    net, batch = make(perturbation=perturbation, noise_sign=sign), tiny_batch()
     head: GaussianHead = net.heads["conv1"]
     with torch.no_grad():
         expected_mu, expected_sigma = head(batch.x[0])
         e = Draws([5, 6]).normal(expected_mu)
         m = expected_mu if mu else torch.zeros_like(expected_mu)
         s = expected_sigma if sigma else torch.ones_like(expected_sigma)
-        expected = torch.cat([torch.nn.functional.softplus(m + s * eps if sigma is not None else m) for eps in e])
+        expected = torch.cat([bent(m + s * eps if sigma is not None else m) for eps in e])
     torch.testing.assert_close(noise_of(net), expected, rtol=1e-4, atol=1e-5)
     grads = gradients(net)
     channels = head.width

@@ -1,6 +1,8 @@
 """The learned noise: heads that give its mean and scale, its draws, and its addition to features.
 
 e = mu + sigma * eps,    h+ = h + softplus(e)                                            (Eq. 2)
+
+or, with noise of both signs, h+ = h + e.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ MU_LIMIT = 2.0  # mu is clamped to [-2, 2], sigma to (0, 1], as in the authors' 
 
 
 Spread = Literal["feature", "channel"]
+Sign = Literal["positive", "both"]
 
 
 class Gaussian(NamedTuple):
@@ -130,15 +133,16 @@ def add_noise(
     batch: int,
     keep_clean: bool,
     unit: float = 1.0,
+    sign: Sign = "positive",
 ) -> Tensor:
     """h + unit * softplus(mu + sigma * eps) for all draws, (draws*batch, ...); with `keep_clean` the clean h comes first.
 
     h holds one slot of `batch` rows, shared by all draws, or [clean,] + draws; the Gaussian holds one slot or draws.
-    Without noise, e = mu.
+    Without noise, e = mu. With both signs e itself is added, not its softplus.
     """
     mu, sigma = (laid_out(t) for t in gaussian)
     plain = h.is_contiguous() and not laid_out(h[:1]).is_contiguous()  # then what follows may well `view` it
-    out = _AddNoise.apply(laid_out(h), mu, sigma, noise, draws, batch, keep_clean, unit)
+    out = _AddNoise.apply(laid_out(h), mu, sigma, noise, draws, batch, keep_clean, unit, sign)
     return out.contiguous() if plain else out
 
 
@@ -175,7 +179,7 @@ class _AddNoise(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, h: Tensor, mu: Tensor, sigma: Tensor, noise: Any, draws: int, batch: int, keep: bool, unit: float
+        ctx: Any, h: Tensor, mu: Tensor, sigma: Tensor, noise: Any, draws: int, batch: int, keep: bool, unit: float, sign: Sign
     ) -> Any:
         slots = _Slots(draws, batch, keep, h.shape[0] // batch, mu.shape[0] // batch)
         rows = (draws + keep) * batch
@@ -186,11 +190,14 @@ class _AddNoise(torch.autograd.Function):
         for k in range(draws):
             at = slots.noise(k)
             e = mu[at].clone() if noise is None else torch.addcmul(mu[at], sigma[at], noise[k])
+            if sign == "both":
+                torch.add(h[slots.h(k)], e, alpha=unit, out=out[slots.out(k)])
+                continue
             flat = e.neg_().sigmoid_()  # 1 - softplus'(e); softplus(e) is minus its logarithm: half the time of F.softplus
             torch.sub(h[slots.h(k)], flat.log(), alpha=unit, out=out[slots.out(k)])
             slopes.append(flat)
         ctx.save_for_backward(mu, *slopes, *(noise or ()))
-        ctx.slots, ctx.h_shape, ctx.h_stride, ctx.unit = slots, h.shape, h.stride(), unit
+        ctx.slots, ctx.h_shape, ctx.h_stride, ctx.unit, ctx.bent = slots, h.shape, h.stride(), unit, len(slopes)
         return out
 
     @staticmethod
@@ -198,7 +205,7 @@ class _AddNoise(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Any:
         slots: _Slots = ctx.slots
         mu, *saved = ctx.saved_tensors
-        flats, noise = saved[: slots.draws], saved[slots.draws :]
+        flats, noise = saved[: ctx.bent], saved[ctx.bent :]
         need_h, need_mu, need_sigma = ctx.needs_input_grad[:3]
         grad_h = grad_mu = grad_sigma = None
         if need_h:
@@ -214,11 +221,11 @@ class _AddNoise(torch.autograd.Function):
         for k in range(slots.draws if need_mu or need_sigma else 0):
             at = slots.noise(k)
             upstream = grad[slots.out(k)]
-            g = torch.addcmul(upstream, upstream, flats[k], value=-1)
+            g = torch.addcmul(upstream, upstream, flats[k], value=-1) if flats else upstream.clone()
             if ctx.unit != 1:
                 g.mul_(ctx.unit)
             if grad_mu is not None:
                 grad_mu[at] += g
             if grad_sigma is not None and noise:
                 grad_sigma[at].addcmul_(g, noise[k])
-        return grad_h, grad_mu, grad_sigma, None, None, None, None, None
+        return grad_h, grad_mu, grad_sigma, None, None, None, None, None, None

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from unseen.errors import UnseenError
 from unseen.mixup import Mixing
-from unseen.noise import Draws, Gaussian, GaussianHead, Spread, add_noise, kl_divergence
+from unseen.noise import Draws, Gaussian, GaussianHead, Sign, Spread, add_noise, kl_divergence
 from unseen.sites import Edit, captured, edited, evaluating, scratch_buffers
 
 Perturbation = Literal["full", "random_gaussian", "deterministic", "random_mu", "random_sigma"]
@@ -79,7 +79,8 @@ class PerturbedPass:
     perturbation: Perturbation = "full"
     heads_read: Literal["clean", "perturbed"] = "clean"
     noise_over: Spread = "feature"
-    units: Mapping[str, float] = field(default_factory=dict)  # per site: what softplus(e) = 1 stands for; 1 if absent
+    noise_sign: Sign = "positive"
+    units: Mapping[str, float] = field(default_factory=dict)  # per site: what 1 of the noise stands for; 1 if absent
     fold_at: Literal["site", "input"] = "site"
 
     def __call__(
@@ -211,7 +212,7 @@ class _Going:
         )
         keep = self.keeps_clean(site)
         unit = self.how.units.get(site, 1.0)
-        out = add_noise(h, gaussian, noise, len(self.draws), self.batch, keep, unit)
+        out = add_noise(h, gaussian, noise, len(self.draws), self.batch, keep, unit, self.how.noise_sign)
         self.clean = keep
         if site == self.how.embedding:
             self.at_embedding((), out)

@@ -22,7 +22,7 @@ from unseen.contracts import Batch, check_targets, cross_entropy
 from unseen.errors import UnseenError
 from unseen.meta import inner_step
 from unseen.mixup import Mixing, Mixup, MixupHead, draw_mixing, even_mixing, mix_targets, mixed_loss
-from unseen.noise import Draws, Gaussian, GaussianHead, Spread, fresh_seeds
+from unseen.noise import Draws, Gaussian, GaussianHead, Sign, Spread, fresh_seeds
 from unseen.perturb import Perturbation, Perturbed, PerturbedPass, fold, head_key, reached_in_order
 from unseen.sigma_score import SigmaScore
 from unseen.sites import captured, evaluating, perturbable_layers, scratch_buffers, submodule
@@ -75,6 +75,7 @@ class UncertaintyGuided(SigmaScore):
         beta: float = 1.0,
         perturbation: Perturbation = "full",
         noise_over: Spread = "channel",
+        noise_sign: Sign = "positive",
         noise_scale: float | None = 8.0,
         heads_read: Literal["clean", "perturbed"] = "clean",
         minimize_heads: bool = True,
@@ -113,6 +114,7 @@ class UncertaintyGuided(SigmaScore):
         kinds = ("full", "random_gaussian", "deterministic", "random_mu", "random_sigma")
         self.perturbation: Perturbation = one_of("perturbation", perturbation, kinds)
         self.noise_over: Spread = one_of("noise_over", noise_over, ("feature", "channel"))
+        self.noise_sign: Sign = one_of("noise_sign", noise_sign, ("positive", "both"))
         self.noise_scale = None if noise_scale is None else positive("noise_scale", noise_scale)
         self.heads_read: Literal["clean", "perturbed"] = one_of("heads_read", heads_read, ("clean", "perturbed"))
         self.minimize_heads = minimize_heads
@@ -299,6 +301,7 @@ class UncertaintyGuided(SigmaScore):
                 perturbation=self.perturbation,
                 heads_read=self.heads_read,
                 noise_over=self.noise_over,
+                noise_sign=self.noise_sign,
                 units=self._units(),
             )
             self._pass.choose_fold(theta, batch.x)
@@ -318,7 +321,7 @@ class UncertaintyGuided(SigmaScore):
                 self._pass.units = self._units()
 
     def _units(self) -> dict[str, float]:
-        """What softplus(e) = 1 stands for at each site: 1 as printed, or so many standard deviations of its features."""
+        """What 1 of the noise stands for at each site: 1 as printed, or so many standard deviations of its features."""
         if self.noise_scale is None:
             return {}
         return {site: self.noise_scale * float(s) for site, s in zip(self.sites, self.spreads, strict=True)}
