@@ -22,12 +22,22 @@ from unseen.report.tables import markdown, percent
 from unseen.run import Run
 from unseen.tasks import task_named
 
+TWO_SITES = [
+    "--method",
+    "uncertainty_guided",
+    "--set",
+    "sites=conv1,conv2",
+    "--set",
+    "noise_sign=positive",
+    "--set",
+    "noise_scale=8",
+]
 VARIANTS: dict[str, list[str]] = {
     "erm": ["--method", "erm"],
     "uncertainty_guided": ["--method", "uncertainty_guided"],
-    # The same method with noise at both sites, as the paper has it, and the two ways in which the second site's head can read.
-    "two_sites_clean": ["--method", "uncertainty_guided", "--set", "sites=conv1,conv2", "--set", "heads_read=clean"],
-    "two_sites_perturbed": ["--method", "uncertainty_guided", "--set", "sites=conv1,conv2", "--set", "heads_read=perturbed"],
+    # Noise at both sites and of one sign, as the paper has it, and the two ways in which the second site's head can read.
+    "two_sites_clean": [*TWO_SITES, "--set", "heads_read=clean"],
+    "two_sites_perturbed": [*TWO_SITES, "--set", "heads_read=perturbed"],
 }
 MAIN = ["erm", "uncertainty_guided"]
 

@@ -17,7 +17,7 @@ from unseen.noise import kl_divergence
 from unseen.perturb import PerturbedPass
 
 SEEDS = [21, 22]
-PRINTED = {"noise_scale": None, "noise_over": "feature", "minimize_heads": True}
+PRINTED = {"noise_scale": None, "noise_over": "feature", "noise_sign": "positive", "minimize_heads": True}
 ALPHA = 0.5  # large, so that the second-order term is worth half the gradient
 
 

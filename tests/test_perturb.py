@@ -16,7 +16,7 @@ from unseen.mixup import mix_targets
 from unseen.noise import Draws
 
 SEEDS = [11, 12, 13]
-PRINTED = {"noise_scale": None, "noise_over": "feature", "minimize_heads": True}
+PRINTED = {"noise_scale": None, "noise_over": "feature", "noise_sign": "positive", "minimize_heads": True}
 
 
 def tiny(model=None, **settings):

@@ -14,7 +14,7 @@ from unseen import UncertaintyGuided, UnseenError
 from unseen.contracts import Batch, cross_entropy
 from unseen.noise import Draws, GaussianHead
 
-PRINTED = {"noise_scale": None, "noise_over": "feature", "minimize_heads": True, "beta": 1.0}
+PRINTED = {"noise_scale": None, "noise_over": "feature", "noise_sign": "positive", "minimize_heads": True, "beta": 1.0}
 
 
 def make(model=None, seed=0, **settings):

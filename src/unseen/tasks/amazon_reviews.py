@@ -26,7 +26,7 @@ PRINTED: dict[str, Any] = {
     "gud": {"ascent_lr": 0.0003}, "m_ada": {"ascent_lr": 0.0003}, "pgd": {"eps": 0.0003, "step_size": 0.000075},
 }  # fmt: skip
 PRESETS: dict[str, dict[str, Any]] = {
-    "fast": {**PRINTED, "uncertainty_guided": {"noise_scale": 16.0}},  # results/tuning.md
+    "fast": {**PRINTED, "uncertainty_guided": {"noise_sign": "positive", "noise_scale": 16.0}},  # results/tuning.md
     "paper": PRINTED,
 }
 

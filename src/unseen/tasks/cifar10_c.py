@@ -38,6 +38,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "uncertainty_guided": {
             "draws": 1,
             "noise_over": "feature",
+            "noise_sign": "positive",
             "noise_scale": 0.5,
             "mixed_weight": 0.0,
             "minimize_heads": False,
