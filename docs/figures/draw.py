@@ -23,7 +23,7 @@ from torch import Tensor
 from unseen.data.mini_digits import images
 from unseen.mixup import Mixing, draw_mixing, mix_targets, pool
 from unseen.models import DigitsNet
-from unseen.noise import Draws, Gaussian, GaussianHead, add_noise
+from unseen.noise import Draws, Gaussian, GaussianHead, Sign, add_noise
 from unseen.uncertainty import SourceReference, relative_deviation
 
 INK = {"light": "#22303c", "dark": "#d6dde4"}
@@ -47,19 +47,22 @@ def svg(figure: Callable[[str], Any], theme: str) -> bytes:
 
 def noise(theme: str) -> Any:
     """How much noise adds, for the means and scales that a head can give."""
-    figure, axes = plt.subplots(figsize=(7, 2.6), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(7, 2.6), layout="constrained")
     many = torch.zeros(1, 200_000)
-    for mu, colour in ((-2.0, BLUE), (0.0, GREEN), (2.0, ORANGE)):
-        for sigma, line in ((0.3, "-"), (1.0, "--")):
-            gaussian = Gaussian(torch.full_like(many, mu), torch.full_like(many, sigma))
-            added = add_noise(many, gaussian, Draws([0]).normal(many), 1, 1, False)
-            height, edges = np.histogram(added.numpy(), bins=120, range=(0, 5), density=True)
-            axes.plot((edges[1:] + edges[:-1]) / 2, height, line, color=colour, label=f"μ = {mu:g}, σ = {sigma:g}", linewidth=1.6)
-    axes.set_xlabel("added to a feature: softplus(μ + σ ε)")
-    axes.set_yticks([])
-    axes.set_ylim(0, 3)
-    axes.spines["left"].set_visible(False)
-    axes.legend(ncols=3, fontsize=8.5)
+    sign: Sign
+    for axes, sign, added_is in ((left, "positive", "softplus(μ + σ ε), as printed"), (right, "both", "μ + σ ε, our default")):
+        for mu, colour in ((-2.0, BLUE), (0.0, GREEN), (2.0, ORANGE)):
+            for sigma, line in ((0.3, "-"), (1.0, "--")):
+                gaussian = Gaussian(torch.full_like(many, mu), torch.full_like(many, sigma))
+                added = add_noise(many, gaussian, Draws([0]).normal(many), 1, 1, False, 1.0, sign)
+                height, edges = np.histogram(added.numpy(), bins=160, range=(-5, 5), density=True)
+                centres = (edges[1:] + edges[:-1]) / 2
+                axes.plot(centres, height, line, color=colour, label=f"μ = {mu:g}, σ = {sigma:g}", linewidth=1.6)
+        axes.set_xlabel(f"added to a feature: {added_is}", fontsize=8.5)
+        axes.set_yticks([])
+        axes.set_ylim(0, 2.2)
+        axes.spines["left"].set_visible(False)
+    left.legend(fontsize=7.5, loc="upper left")
     return figure
 
 
@@ -73,7 +76,7 @@ def draws(theme: str) -> Any:
     figure, grid = plt.subplots(len(rows), 7, figsize=(7, 2.35), layout="constrained")
     for axes, (title, over) in zip(grid, rows.items(), strict=True):
         noise = Draws(range(6)).normal(h, over)  # type: ignore[arg-type]
-        shown = add_noise(h, quiet, noise, 6, 1, True, 2 * spread)
+        shown = add_noise(h, quiet, noise, 6, 1, True, 2 * spread, "both")
         for place, (cell, picture) in enumerate(zip(axes, shown, strict=True)):
             low, high = float(shown[place].min()), float(shown.max())
             cell.imshow(((picture - min(low, 0)) / (high - min(low, 0))).permute(1, 2, 0).numpy(), interpolation="nearest")
