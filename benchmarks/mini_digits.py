@@ -22,16 +22,8 @@ from unseen.report.tables import markdown, percent
 from unseen.run import Run
 from unseen.tasks import task_named
 
-TWO_SITES = [
-    "--method",
-    "uncertainty_guided",
-    "--set",
-    "sites=conv1,conv2",
-    "--set",
-    "noise_sign=positive",
-    "--set",
-    "noise_scale=8",
-]
+PRINTED_SIGN = ["--set", "noise_sign=positive", "--set", "noise_scale=8"]
+TWO_SITES = ["--method", "uncertainty_guided", "--set", "sites=conv1,conv2", *PRINTED_SIGN]
 VARIANTS: dict[str, list[str]] = {
     "erm": ["--method", "erm"],
     "uncertainty_guided": ["--method", "uncertainty_guided"],

@@ -220,10 +220,9 @@ class _AddNoise(torch.autograd.Function):
             grad_sigma = torch.zeros_like(mu)
         for k in range(slots.draws if need_mu or need_sigma else 0):
             at = slots.noise(k)
-            upstream = grad[slots.out(k)]
-            g = torch.addcmul(upstream, upstream, flats[k], value=-1) if flats else upstream.clone()
-            if ctx.unit != 1:
-                g.mul_(ctx.unit)
+            g = grad[slots.out(k)] * ctx.unit
+            if flats:
+                g.addcmul_(g, flats[k], value=-1)
             if grad_mu is not None:
                 grad_mu[at] += g
             if grad_sigma is not None and noise:

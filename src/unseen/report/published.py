@@ -11,10 +11,7 @@ from unseen.errors import UnseenError
 from unseen.report.tables import markdown, percent
 
 PLAIN, OURS = "erm", "uncertainty_guided"
-WORTH = (
-    "accuracy",
-    "miou",
-)  # of a model on unseen domains; what else a summary holds, of scores or of the source, is not of a kind
+WORTH = ("accuracy", "miou")  # of a model; what else a summary holds, of scores or of costs, is not of a kind
 WIDE = 7  # domains in a row; a task with more shows its averages
 NEEDED = ("task", "variant", "method", "setting", "domain", "metric", "selection", "mean", "std", "seeds")
 NO_NUMBERS = "There are no numbers of ours for this {kind} yet: nothing under `results/` is of it."
