@@ -57,8 +57,7 @@ def presets(variant: str) -> dict[str, dict[str, Any]]:
             "gud": fictitious, "m_ada": fictitious,
             # Chosen on synthetic shifts of held-out frames of both sources (results/tuning.md).
             "uncertainty_guided": {
-                "draws": 1, "noise_over": "feature", "noise_sign": "positive", "noise_scale": 0.5,
-                "mixed_weight": 0.0, "minimize_heads": False,
+                "draws": 1, "noise_scale": 1.0, "mixed_weight": 0.0, "minimize_heads": False,
             },
         },
         "paper": {"depth": 50, "width": 1.0, "steps": EPOCHS * (TRAINED_ON[variant] // BATCH), "batch": BATCH, "lr": 1e-4},
