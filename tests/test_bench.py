@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from unseen import UnseenError
-from unseen.bench import jobs_of, read_grid, run_grid, write_tables
+from unseen.bench import run_grid, write_tables
+from unseen.grid import jobs_of, read_grid, with_published
 from unseen.report.benchmark import interval, select
 from unseen.report.results import write_results
 
@@ -236,3 +238,35 @@ def test_a_grid_over_variants_has_a_folder_for_each(tmp_path, monkeypatch):
     path.write_text(grid.format('"books"'))
     with pytest.raises(UnseenError, match="variants must be a list of different names"):
         read_grid(path)
+
+
+def test_runs_whose_folders_are_gone_are_tabled_as_published_where_they_are_the_same(grid_file, tmp_path):
+    text = grid_file.read_text()
+    before = run_grid(read_grid(grid_file), quiet=True)["summary"]
+    shutil.copytree(tmp_path / "results", tmp_path / "published")
+    shutil.rmtree(tmp_path / "runs")
+    grid = with_published(read_grid(grid_file), [tmp_path / "published"])
+    again = run_grid(grid, quiet=True)
+    assert again["summary"] == before and again["runs"] == 6
+    assert not list((tmp_path / "runs").glob("*-seed*"))  # nothing was trained
+    assert f"--published {tmp_path / 'published'}" in (tmp_path / "results/table.md").read_text()
+
+    # Another setting, another number of samples: neither is what was published.
+    grid_file.write_text(text.replace("alpha = 0.1", "alpha = 0.2"))
+    changed = with_published(read_grid(grid_file), [tmp_path / "published"])
+    assert [job.row.setting for job in jobs_of(changed) if job.earlier is None] == ["sharp", "sharp"]
+    grid_file.write_text("samples = 4\n" + text)
+    assert not any(job.earlier for job in jobs_of(with_published(read_grid(grid_file), [tmp_path / "published"])))
+    # Averages are of the grid that asks.
+    grid_file.write_text(text.replace("[set]", '[averages]\n"the hall" = ["hall"]\n[set]'))
+    rows = write_tables(with_published(read_grid(grid_file), [tmp_path / "published"]))["summary"]
+    assert any(row["domain"] == "the hall" for row in rows)
+
+
+@pytest.mark.parametrize("text", ["{", "{}", '{"task": "t", "runs": [{}]}', '{"task": "t", "runs": 5}', "[]"])
+def test_published_runs_that_cannot_be_read_are_named(grid_file, tmp_path, text):
+    with pytest.raises(UnseenError, match=r"runs.json cannot be read: .* name a folder that `unseen bench` wrote"):
+        with_published(read_grid(grid_file), [tmp_path])
+    (tmp_path / "runs.json").write_text(text)
+    with pytest.raises(UnseenError, match=r"runs.json is not what `unseen bench` writes"):
+        with_published(read_grid(grid_file), [tmp_path])

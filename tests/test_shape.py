@@ -16,8 +16,9 @@ LEVELS = [
     {"methods", "adaptation", "tasks", "settings", "metrics", "scores"},
     {"store", "fit", "evidence"},
     {"run", "accuracy_estimates", "publish"},
-    {"exam", "monitor", "accuracy_exam", "adapting"},
-    {"bench", "doctor", "pictures", "comparison"},
+    {"exam", "monitor", "accuracy_exam", "adapting", "earlier"},
+    {"grid", "doctor", "pictures", "comparison"},
+    {"bench"},
     {"few_shot", "demo"},
     {"cli"},
 ]

@@ -168,6 +168,7 @@ class Method(nn.Module):
     summary: ClassVar[str]
     paper: ClassVar[str] = ""
     presets: ClassVar[dict[str, dict[str, Any]]] = {}
+    settings_once: ClassVar[dict[str, Any]] = {}  # what runs older than a setting did, where that is not its default
     steps_done: Tensor
 
     def __init__(

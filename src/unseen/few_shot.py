@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from unseen.adapting import Ground, Plan, draw_seed, one_draw
-from unseen.bench import Grid, Job, end_with_parent, grid_of, jobs_of, read_toml, run_grid
+from unseen.bench import end_with_parent, run_grid
 from unseen.checks import whole
 from unseen.errors import UnseenError
+from unseen.grid import Grid, Job, grid_of, jobs_of, read_toml
 from unseen.machine import keep_freed_memory
 from unseen.methods import method_named
 from unseen.report.few_shot import write_few_shot_results

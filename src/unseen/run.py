@@ -341,20 +341,28 @@ def same_run(run: Run, config: dict[str, Any]) -> None:
     before = run.config
     if "adapted" in before:
         raise UnseenError(f"{run.folder} holds what `unseen adapt` made, no training to go on with: use another --out")
-    # A setting that is newer than the run had its default then.
-    before["loop"] = {**LOOP, **before["loop"]}
+    if found := difference(before, config):
+        name, old, new = found
+        advice = "repeat the options it was started with, or use another --out"
+        raise UnseenError(f"{run.folder} was started with {name} = {old!r}, now it is {new!r}: {advice}")
+
+
+def difference(before: dict[str, Any], config: dict[str, Any]) -> tuple[str, Any, Any] | None:
+    """The first setting in which a run's configuration differs from another: its name, what it was, what it is."""
+    before = {"model": {}, **before, "loop": {**LOOP, **before["loop"]}}
     if isinstance(before["settings"], dict) and before["method"] == config["method"]:
-        defaults = {k: p.default for k, p in method_named(config["method"]).settings_of().items()}
-        before["settings"] = {**{k: v for k, v in defaults.items() if k in config["settings"]}, **before["settings"]}
-    before.setdefault("model", {})
+        # A setting that is newer than the run was then what it is by default, or what the method says it was.
+        method = method_named(config["method"])
+        then = {**{k: p.default for k, p in method.settings_of().items()}, **method.settings_once}
+        before["settings"] = {**{k: v for k, v in then.items() if k in config["settings"]}, **before["settings"]}
     for name in ("task", "variant", "method", "seed", "loop", "settings", "model"):
         old, new = before.get(name), config[name]
         if old == new:
             continue
         if isinstance(old, dict) and isinstance(new, dict):
-            name, old, new = next((k, old.get(k), new.get(k)) for k in {**old, **new} if old.get(k) != new.get(k))
-        advice = "repeat the options it was started with, or use another --out"
-        raise UnseenError(f"{run.folder} was started with {name} = {old!r}, now it is {new!r}: {advice}")
+            return next((k, old.get(k), new.get(k)) for k in {**old, **new} if old.get(k) != new.get(k))
+        return name, old, new
+    return None
 
 
 def _command() -> str:

@@ -9,9 +9,10 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from unseen import demo as demonstration
-from unseen.bench import read_grid, run_grid, with_seeds, write_tables
+from unseen.bench import run_grid, write_tables
 from unseen.cli.options import Count, Device, Flag, Json, Seed, Settings, emit, say
 from unseen.errors import UnseenError
+from unseen.grid import read_grid, with_published, with_seeds
 from unseen.publish import write_report
 from unseen.settings import parse
 
@@ -27,6 +28,7 @@ def bench(
     *,
     workers: Count = 2,
     seeds: Annotated[list[int] | None, Parameter(negative="", consume_multiple=True)] = None,
+    published: Annotated[list[Path] | None, Parameter(negative="", consume_multiple=True)] = None,
     tables_only: Annotated[bool, Flag] = False,
     json_: Json = False,
 ) -> None:
@@ -40,10 +42,13 @@ def bench(
         Runs at a time, one thread each.
     seeds
         These seeds instead of the grid's; the tables then hold these alone.
+    published
+        Folders of results: what their runs.json has of the very runs asked for, settings and seeds alike, counts as finished.
     tables_only
         Train nothing: write the tables of what is finished.
     """
     wanted = read_grid(grid) if seeds is None else with_seeds(read_grid(grid), seeds)
+    wanted = with_published(wanted, published) if published else wanted
     result = write_tables(wanted) if tables_only else run_grid(wanted, workers)
     if not emit(result, json_) and result["runs"]:
         print((wanted.results / "table.md").read_text())

@@ -37,6 +37,7 @@ class UncertaintyGuided(SigmaScore):
     summary = "learned feature noise and label mixup, organised by Bayesian meta-learning; scores domains"
     paper = "Qiao and Peng, Uncertainty-guided Model Generalization to Unseen Domains, CVPR 2021"
 
+    settings_once = {"noise_sign": "positive"}  # noqa: RUF012
     ascents_done: Tensor
     spreads: Tensor
 

@@ -99,7 +99,22 @@ def interval(differences: Sequence[float], level: float = 0.95) -> float | None:
 
 
 def measured_run(facts: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's figures by selection and domain, averages among them."""
+    """A run's figures by selection and domain, averages among them: from its records, or as published earlier."""
+    told = facts["variants"][run["variant"]]
+    wanted = [*told["domains"], told["source"]]
+    found = dict(run) if "figures" in run else {**run, **_figures_of(facts, run, wanted)}
+    averages = averages_over(told["domains"], facts["averages"])
+    found["figures"] = {
+        name: {
+            **{d: by_domain[d] for d in wanted},
+            **{label: math.fsum(by_domain[d] for d in domains) / len(domains) for label, domains in averages.items()},
+        }
+        for name, by_domain in found["figures"].items()
+    }
+    return found
+
+
+def _figures_of(facts: Mapping[str, Any], run: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
     values: dict[int, dict[str, float]] = {}
     held_out: dict[int, float] = {}
     pace: list[float] = []
@@ -110,20 +125,11 @@ def measured_run(facts: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, 
             held_out[record["step"]] = record["value"]
         elif record["metric"] == "seconds_per_step":
             pace.append(record["value"])
-    told = facts["variants"][run["variant"]]
-    wanted = [*told["domains"], told["source"]]
     values = {step: figures for step, figures in values.items() if set(wanted) <= set(figures)}  # a domain may have come later
-    chosen = select(values, held_out, told["domains"])
-    averages = averages_over(told["domains"], facts["averages"])
-    figures = {
-        name: {
-            **{d: values[step][d] for d in wanted},
-            **{label: math.fsum(values[step][d] for d in domains) / len(domains) for label, domains in averages.items()},
-        }
-        for name, step in chosen.items()
-    }
+    chosen = select(values, held_out, facts["variants"][run["variant"]]["domains"])
     steps = run["config"]["loop"]["steps"]
-    return {**run, "figures": figures, "chosen": chosen, "steps": steps, "seconds": pace[-1] * steps if pace else math.nan}
+    return {"figures": {name: values[step] for name, step in chosen.items()}, "chosen": chosen, "steps": steps,
+            "seconds": pace[-1] * steps if pace else math.nan}  # fmt: skip
 
 
 def summary(facts: Mapping[str, Any], part: Part) -> list[dict[str, Any]]:

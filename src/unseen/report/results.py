@@ -14,6 +14,8 @@ from unseen.report.benchmark import SELECTIONS, Part, interval, measured_run, pa
 from unseen.report.figures import mean_and_std
 from unseen.report.tables import markdown, percent
 
+# What runs.json tells of a run's configuration.
+TOLD = ("run", "preset", "loop", "settings", "model", "commit", "versions", "device", "threads")
 WIDE = 8  # figures in a row; more of them stand below each other, with a column for each method
 
 
@@ -47,8 +49,7 @@ def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _facts_of(run: Mapping[str, Any]) -> dict[str, Any]:
     config = run["config"]
-    told = ("run", "preset", "loop", "settings", "model", "commit", "versions", "device", "threads")
-    kept = {k: config[k] for k in told if k in config}
+    kept = {k: config[k] for k in TOLD if k in config}
     same = {k: run[k] for k in ("variant", "method", "setting", "seed", "steps", "seconds", "chosen", "figures")}
     return {**same, **kept}
 
