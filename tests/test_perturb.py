@@ -147,25 +147,6 @@ def test_clean_passes_do_teach_batchnorm():
     assert (net.model.norm.running_mean - expected).abs().max() < 0.01  # conv1 moved by one small step since
 
 
-def test_by_running_statistics_a_perturbed_pass_normalises_as_the_deployed_model_does():
-    batch = tiny_batch(dtype=torch.float64)
-    net = tiny(TinyNet(norm=True), norm_by="running")
-    net.train()
-    for _ in range(3):
-        net.model(*batch.x)  # statistics that are those of no batch
-    before = state_of(net.model)
-    _, trained = outputs(net, batch)
-    same_state(before, state_of(net.model))
-    assert all(m.training for m in net.model.modules())
-    net.model.eval()
-    _, deployed = outputs(net, batch)
-    torch.testing.assert_close(trained.logits, deployed.logits)
-    net.model.train()
-    net.perturbed_pass(batch).norm_by = "batch"
-    _, by_batch = outputs(net, batch)
-    assert not torch.allclose(by_batch.logits, trained.logits, atol=1e-3)
-
-
 class Several(nn.Module):
     def __init__(self, layer, shape, tail):
         super().__init__()

@@ -9,7 +9,6 @@ instead: the same numbers, with the part before the first site paid for every sl
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
@@ -20,9 +19,8 @@ from torch import Tensor, nn
 from unseen.errors import UnseenError
 from unseen.mixup import Mixing
 from unseen.noise import Draws, Gaussian, GaussianHead, Sign, Spread, add_noise, kl_divergence
-from unseen.sites import Edit, captured, edited, evaluating, normalising_as_deployed, scratch_buffers
+from unseen.sites import Edit, captured, edited, evaluating, scratch_buffers
 
-NormBy = Literal["batch", "running"]
 Perturbation = Literal["full", "random_gaussian", "deterministic", "random_mu", "random_sigma"]
 DrawMixing = Callable[[Gaussian, Draws], tuple[Tensor, Tensor, Mixing]]  # -> lam (K, B), lottery (K, B), its parameters
 
@@ -82,7 +80,6 @@ class PerturbedPass:
     heads_read: Literal["clean", "perturbed"] = "clean"
     noise_over: Spread = "feature"
     noise_sign: Sign = "positive"
-    norm_by: NormBy = "batch"  # statistics that BatchNorm takes in this pass: the rows' own, or those of a deployed model
     units: Mapping[str, float] = field(default_factory=dict)  # per site: what 1 of the noise stands for; 1 if absent
     fold_at: Literal["site", "input"] = "site"
 
@@ -100,8 +97,7 @@ class PerturbedPass:
         going.theta_fixed = not any(p.requires_grad for p in params.values())
         if self.fold_at == "input":
             x = tuple(fold(t, going.input_slots) if t.shape[:1] == x[0].shape[:1] else t for t in x)
-        norms = normalising_as_deployed(self.model) if self.norm_by == "running" else nullcontext()
-        with norms, edited(self.model, going.edits()):
+        with edited(self.model, going.edits()):
             logits = torch.func.functional_call(self.model, {**params, **scratch_buffers(self.model)}, x)
         return going.finish(logits)
 

@@ -85,14 +85,6 @@ def evaluating(*modules: nn.Module) -> Iterator[None]:
             m.training = mode
 
 
-@contextmanager
-def normalising_as_deployed(model: nn.Module) -> Iterator[None]:
-    """While open, BatchNorm normalises with its running statistics, as it will in a finished model; all else trains on."""
-    norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.running_mean is not None]
-    with evaluating(*norms):
-        yield
-
-
 _TAKES_CHANNELS_LAST: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 
 

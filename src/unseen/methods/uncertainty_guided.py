@@ -23,7 +23,7 @@ from unseen.errors import UnseenError
 from unseen.meta import inner_step
 from unseen.mixup import Mixing, Mixup, MixupHead, draw_mixing, even_mixing, mix_targets, mixed_loss
 from unseen.noise import Draws, Gaussian, GaussianHead, Sign, Spread, fresh_seeds
-from unseen.perturb import NormBy, Perturbation, Perturbed, PerturbedPass, fold, head_key, reached_in_order
+from unseen.perturb import Perturbation, Perturbed, PerturbedPass, fold, head_key, reached_in_order
 from unseen.sigma_score import SigmaScore
 from unseen.sites import captured, evaluating, perturbable_layers, scratch_buffers, submodule
 
@@ -78,7 +78,6 @@ class UncertaintyGuided(SigmaScore):
         noise_over: Spread = "channel",
         noise_sign: Sign = "both",
         noise_scale: float | None = 2.0,
-        norm_by: NormBy = "batch",
         heads_read: Literal["clean", "perturbed"] = "clean",
         minimize_heads: bool = True,
         head_lr: float | None = None,
@@ -118,7 +117,6 @@ class UncertaintyGuided(SigmaScore):
         self.noise_over: Spread = one_of("noise_over", noise_over, ("feature", "channel"))
         self.noise_sign: Sign = one_of("noise_sign", noise_sign, ("positive", "both"))
         self.noise_scale = None if noise_scale is None else positive("noise_scale", noise_scale)
-        self.norm_by: NormBy = one_of("norm_by", norm_by, ("batch", "running"))
         self.heads_read: Literal["clean", "perturbed"] = one_of("heads_read", heads_read, ("clean", "perturbed"))
         self.minimize_heads = minimize_heads
         self.head_lr = None if head_lr is None else positive("head_lr", head_lr)
@@ -305,7 +303,6 @@ class UncertaintyGuided(SigmaScore):
                 heads_read=self.heads_read,
                 noise_over=self.noise_over,
                 noise_sign=self.noise_sign,
-                norm_by=self.norm_by,
                 units=self._units(),
             )
             self._pass.choose_fold(theta, batch.x)
