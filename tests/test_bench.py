@@ -16,9 +16,9 @@ import pytest
 
 from unseen import UnseenError
 from unseen.bench import run_grid, write_tables
-from unseen.grid import jobs_of, read_grid, with_published
+from unseen.grid import jobs_of, read_grid, with_published, with_seeds
+from unseen.publish import write_results
 from unseen.report.benchmark import interval, select
-from unseen.report.results import write_results
 
 TASK = Path(__file__).parents[1] / "examples"
 GRID = """
@@ -261,6 +261,68 @@ def test_runs_whose_folders_are_gone_are_tabled_as_published_where_they_are_the_
     grid_file.write_text(text.replace("[set]", '[averages]\n"the hall" = ["hall"]\n[set]'))
     rows = write_tables(with_published(read_grid(grid_file), [tmp_path / "published"]))["summary"]
     assert any(row["domain"] == "the hall" for row in rows)
+
+
+def test_published_tables_are_never_written_over_with_fewer_runs(grid_file, tmp_path, caplog):
+    text = grid_file.read_text()
+    run_grid(read_grid(grid_file), quiet=True)
+    shutil.rmtree(tmp_path / "runs")
+    before = (tmp_path / "results/runs.json").read_bytes()
+    with pytest.raises(UnseenError, match=r"has 3 runs that these tables leave out, default erm seed 1 first"):
+        write_tables(with_published(with_seeds(read_grid(grid_file), [0]), [tmp_path / "results"]))
+    grid_file.write_text(text.replace("alpha = 0.1", "alpha = 0.2"))
+    with pytest.raises(UnseenError, match=r"has 2 runs that these tables leave out, default mixup sharp seed 0 first"):
+        write_tables(with_published(read_grid(grid_file), [tmp_path / "results"]))
+    assert "has default mixup sharp seed 0, but with alpha = 0.1, now it is 0.2: it does not count" in caplog.text
+    assert (tmp_path / "results/runs.json").read_bytes() == before
+    # Trained anew, they take the places of the old ones.
+    assert run_grid(with_published(read_grid(grid_file), [tmp_path / "results"]), quiet=True)["runs"] == 6
+    assert "6 of 6" not in (page := (tmp_path / "results/table.md").read_text()) and "4 of 6 as published earlier" in page
+
+
+@pytest.mark.parametrize("figure", [37.5, -2, "0.99", True, float("nan"), float("inf"), None])
+def test_impossible_figures_are_not_published_again(grid_file, tmp_path, figure):
+    run_grid(with_seeds(read_grid(grid_file), [0]), quiet=True)
+    said = json.loads((tmp_path / "results/runs.json").read_text())
+    said["runs"][0]["figures"]["last"]["hall"] = figure
+    (tmp_path / "results/runs.json").write_text(json.dumps(said))
+    with pytest.raises(UnseenError, match=r"a figure must lie in 0\.\.1"):
+        with_published(read_grid(grid_file), [tmp_path / "results"])
+
+
+@pytest.mark.parametrize("spoil", [
+    lambda run: run["figures"].pop("last"), lambda run: run.pop("settings"), lambda run: run.update(loop=5),
+    lambda run: run.pop("chosen"), lambda run: run.update(seconds="long"),
+])  # fmt: skip
+def test_published_runs_that_lack_something_are_named(grid_file, tmp_path, spoil):
+    run_grid(with_seeds(read_grid(grid_file), [0]), quiet=True)
+    said = json.loads((tmp_path / "results/runs.json").read_text())
+    spoil(said["runs"][0])
+    (tmp_path / "results/runs.json").write_text(json.dumps(said))
+    with pytest.raises(UnseenError, match=r"runs.json is not what `unseen bench` writes"):
+        with_published(read_grid(grid_file), [tmp_path / "results"])
+
+
+def test_two_published_runs_that_contradict_each_other_are_named(grid_file, tmp_path):
+    run_grid(with_seeds(read_grid(grid_file), [0]), quiet=True)
+    shutil.copytree(tmp_path / "results", tmp_path / "other")
+    folders = [tmp_path / "results", tmp_path / "other"]
+    with_published(read_grid(grid_file), folders)  # the same twice is no contradiction
+    said = json.loads((tmp_path / "other/runs.json").read_text())
+    said["runs"][0]["figures"]["last"]["hall"] = 0.0123
+    (tmp_path / "other/runs.json").write_text(json.dumps(said))
+    with pytest.raises(UnseenError, match="say different things of default erm seed 0"):
+        with_published(read_grid(grid_file), folders)
+
+
+def test_rows_are_compared_with_the_grids_first_row_or_not_at_all(grid_file, tmp_path):
+    run_grid(read_grid(grid_file), quiet=True)
+    shutil.rmtree(tmp_path / "runs/erm-default-seed0")
+    write_tables(read_grid(grid_file))
+    assert "Against erm, seed by seed" in (tmp_path / "results/table.md").read_text()
+    shutil.rmtree(tmp_path / "runs/erm-default-seed1")
+    write_tables(read_grid(grid_file))
+    assert "Against" not in (tmp_path / "results/table.md").read_text()
 
 
 @pytest.mark.parametrize("text", ["{", "{}", '{"task": "t", "runs": [{}]}', '{"task": "t", "runs": 5}', "[]"])

@@ -204,6 +204,10 @@ BROKEN = {
         mnist_with(lambda p: rewritten(p, gzip.compress(idx(np.zeros((4, 28, 28)))[:-5]))),
         "announces 4 x 28 x 28 bytes, 3131 follow",
     ),
+    "more announced than a number can hold": (
+        mnist_with(lambda p: rewritten(p, gzip.compress(struct.pack(">4B3I", 0, 0, 8, 3, 2**31, 2**31, 4)))),
+        "announces 2147483648 x 2147483648 x 4 bytes, 0 follow",
+    ),
     "another size": (mnist_with(lambda p: rewritten(p, packed(np.zeros((4, 32, 32))))), "images are 32x32"),
     "fewer labels": (mnist_with(lambda p: rewritten(labels_of(p), packed(np.arange(3))) and p), "4 images and 3 labels"),
     "label 11": (mnist_with(lambda p: rewritten(labels_of(p), packed(np.array([0, 1, 2, 11]))) and p), "labels run from 0 to 11"),
@@ -214,6 +218,7 @@ BROKEN = {
     "mat with label 12": (mat_with(X=X2, y=np.array([1, 12])), "labels run from 1 to 12"),
     "mat with two zeros": (mat_with(X=X2, y=np.array([0, 10])), "both 0 and 10"),
     "mat with half labels": (mat_with(X=X2, y=np.array([0.5, 1])), "not of whole numbers"),
+    "mat with complex labels": (mat_with(X=X2, y=np.array([1 + 1j, 2])), "not of whole numbers"),
     "mat cut short": (with_cut_tail(mat_with(X=X2, y=Y2)), "cannot be read"),
     "usps with a short line": (usps_of(b"6 0 0\n6 0 0\n"), "3 numbers, not 257"),
     "usps with a word": (usps_of(b"six 0 0\n"), "six"),
@@ -226,6 +231,8 @@ BROKEN = {
     "png of another size": (png_with([IMAGE[:28, :28]], "00000000.png 1\n"), "it is 28x28 RGB"),
     "png in grey": (png_with([IMAGE[..., 0]], "00000000.png 1\n"), "it is 32x32 L"),
     "list of other columns": (png_with([IMAGE], "1 00000000.png\n"), 'the line "1 00000000.png"'),
+    "list with a label of thirty digits": (png_with([IMAGE], f"00000000.png {'1' * 30}\n"), 'the line "00000000.png 111'),
+    "list with a picture twice": (png_with([IMAGE, IMAGE], "00000000.png 1\n00000000.png 1\n"), "some more than once"),
     "list that leaves its folder": (png_with([IMAGE], "../../secret.png 1\n"), 'the line "../../secret.png 1"'),
 }  # fmt: skip
 

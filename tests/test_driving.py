@@ -13,6 +13,7 @@ from PIL import Image
 
 from unseen.contracts import Batch
 from unseen.data import driving as data
+from unseen.data import stock
 from unseen.data.root import VARIABLE
 from unseen.errors import UnseenError
 from unseen.methods import METHODS, method_named
@@ -314,6 +315,9 @@ BROKEN = {
     "an unknown class": (
         lambda f: write_frame(f / DUSK, "00000", street(11)), "00000.png .* has the class 11; expected classes among 0, 1,"
     ),
+    "a map of another size": (
+        lambda f: Image.new("L", (33, 17)).save(f / DUSK / "labels/00001.png"), "00001.png .* it is 33x17; expected 240x180"
+    ),
     "a cut image": (lambda f: (f / DUSK / "images/00001.jpg").write_bytes(b"\xff\xd8\xff"), "00001.jpg .* cannot be read"),
 }  # fmt: skip
 
@@ -324,6 +328,8 @@ def test_what_is_off_is_named(root, spoil, said):
     with pytest.raises(UnseenError, match=said) as caught:
         data.scenes("dusk")
     assert VARIABLE in str(caught.value)
+    row = next(r for r in stock.check("driving") if r["domain"] == "dusk")
+    assert row["state"] in ("broken", "missing") and row["n"] == 0
 
 
 def test_without_data_the_remedy_is_told(tmp_path, monkeypatch):

@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from unseen.checks import whole
+from unseen.earlier import must_keep
 from unseen.errors import UnseenError
 from unseen.exam import BOUND, evaluate
 from unseen.grid import Grid, Job, jobs_of
 from unseen.machine import keep_freed_memory
 from unseen.progress import GridProgress, RunState, told
-from unseen.report.results import write_results
+from unseen.publish import write_results
 from unseen.run import Run, same_run, train
 from unseen.tasks import task_named
 
@@ -41,7 +42,7 @@ def run_grid(grid: Grid, workers: int = 2, quiet: bool = False) -> dict[str, Any
     jobs = jobs_of(grid)
     for job in jobs:
         job.folder.parent.mkdir(parents=True, exist_ok=True)
-        if job.earlier or _examined(job, grid.samples):
+        if _examined(job, grid.samples) or job.earlier:
             job.state = "done"
     for remark in dict.fromkeys(f"{job.row.label}: {remark}" for job in jobs for remark in job.remarks if job.state != "done"):
         log.warning(remark)
@@ -66,7 +67,7 @@ def write_tables(grid: Grid, jobs: Sequence[Job] | None = None) -> dict[str, Any
     """Tables from the records of the runs that are finished, and from what earlier results say of others."""
     jobs = jobs_of(grid) if jobs is None else jobs
     runs: list[dict[str, Any]] = []
-    for job in jobs:
+    for job in sorted(jobs, key=lambda job: grid.rows.index(job.row)):  # stable: of a row as the grid has them
         row = {"variant": job.identity["variant"], "method": job.row.method, "setting": job.row.setting,
                "label": job.row.label, "seed": job.seed, "paper": job.row.paper}  # fmt: skip
         if _examined(job, grid.samples):
@@ -75,7 +76,11 @@ def write_tables(grid: Grid, jobs: Sequence[Job] | None = None) -> dict[str, Any
         elif job.earlier:
             runs.append({**row, **job.earlier})
     tasks = [task_named(word) for word in grid.tasks]
-    facts = {"grid": str(grid.path), "command": grid.command, "task": tasks[0].name, "metric": tasks[0].metric,
+    for folder in grid.published:
+        if folder.resolve() == grid.results.resolve():
+            must_keep(folder, runs)
+    facts = {"grid": str(grid.path), "command": grid.command, "first_row": grid.rows[0].label,
+             "task": tasks[0].name, "metric": tasks[0].metric,
              "samples": grid.samples, "averages": grid.averages,
              "variants": {task.variant: {"source": task.source.name, "domains": [d.name for d in task.targets]}
                           for task in tasks}}  # fmt: skip

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.process import BaseProcess
@@ -10,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from unseen.checks import whole
-from unseen.earlier import earlier_run, published_runs
+from unseen.earlier import earlier_run, published_runs, why_not
 from unseen.errors import UnseenError
 from unseen.methods import method_named
 from unseen.run import checked_seed, identity
@@ -21,6 +23,8 @@ try:
     import tomllib
 except ModuleNotFoundError:  # Python 3.10
     import tomli as tomllib  # type: ignore[import-not-found, no-redef]
+
+log = logging.getLogger("unseen")
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,7 @@ def grid_of(path: Path, said: dict[str, Any]) -> Grid:
     seeds = said.pop("seeds", [0, 1, 2])
     grid = with_seeds(Grid(path, rows=rows, **said), seeds)
     jobs_of(grid)  # every row's settings are looked at before the first run starts
-    return replace(grid, command=f"unseen bench {path}")
+    return replace(grid, command=f"unseen bench {shlex.quote(str(path))}")
 
 
 def with_seeds(grid: Grid, seeds: Sequence[int]) -> Grid:
@@ -148,9 +152,14 @@ def with_seeds(grid: Grid, seeds: Sequence[int]) -> Grid:
 
 def with_published(grid: Grid, folders: Sequence[Path]) -> Grid:
     """The grid, where runs of these results count as finished if they are the very runs it asks for."""
-    for folder in folders:
-        published_runs(folder)
-    return replace(grid, published=tuple(folders), command=f"{grid.command} --published {' '.join(map(str, folders))}")
+    published = [run for folder in folders for run in published_runs(folder)]
+    wanted = replace(grid, published=tuple(folders), command=f"{grid.command} --published {shlex.join(map(str, folders))}")
+    for job in jobs_of(wanted):
+        if job.earlier is None:
+            key = (job.identity["variant"], job.row.method, job.row.setting, job.seed)
+            for remark in why_not(published, key, job.identity, job.domains, task_named(job.task).metric, grid.samples):
+                log.warning(remark)
+    return wanted
 
 
 def _row(path: Path, number: int, entry: Any) -> Row:
@@ -202,6 +211,6 @@ def jobs_of(grid: Grid) -> list[Job]:
             remarks = tuple(net.remarks(chosen.loop["steps"]))
             for seed in grid.seeds:
                 told = identity(task, net, grid.preset, chosen, seed)
-                earlier = earlier_run(published, told, (*domains, task.source.name), grid.samples)
+                earlier = earlier_run(published, told, domains, task.source.name, task.metric, grid.samples)
                 jobs.append(Job(word, row, seed, folder / f"{name}-seed{seed}", told, domains, remarks, earlier))
     return sorted(jobs, key=lambda job: grid.seeds.index(job.seed))  # stable: within a seed as the grid has them

@@ -1,12 +1,13 @@
-"""A report on disk: the page and its tables, each file whole or as it was."""
+"""Reports and results on disk, each file whole or as it was."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from unseen.errors import UnseenError
+from unseen.report.results import result_pages
 from unseen.store import write_atomically
 
 
@@ -24,3 +25,13 @@ def write_report(folders: Sequence[Path], out: Path) -> dict[str, Any]:
     for name, content in files.items():
         write_atomically(out / name, content)
     return {"page": str(out / PAGE), "bytes": len(files[PAGE]), "files": list(files)}
+
+
+def write_results(folder: Path, facts: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Write every table of a grid's runs; the rows of summary.json are given back."""
+    if not runs:
+        return []
+    rows, pages = result_pages(facts, runs)
+    for name, text in pages.items():
+        write_atomically(folder / name, text.encode())
+    return rows

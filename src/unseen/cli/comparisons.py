@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 
 from unseen import demo as demonstration
 from unseen.bench import run_grid, write_tables
-from unseen.cli.options import Count, Device, Flag, Json, Seed, Settings, emit, say
+from unseen.cli.options import Count, Device, Flag, Json, Seed, Settings, emit, say, whole_numbers
 from unseen.errors import UnseenError
 from unseen.grid import read_grid, with_published, with_seeds
 from unseen.publish import write_report
@@ -27,7 +27,7 @@ def bench(
     grid: Path,
     *,
     workers: Count = 2,
-    seeds: Annotated[list[int] | None, Parameter(negative="", consume_multiple=True)] = None,
+    seeds: Annotated[list[int] | None, Parameter(negative="", consume_multiple=True, converter=whole_numbers)] = None,
     published: Annotated[list[Path] | None, Parameter(negative="", consume_multiple=True)] = None,
     tables_only: Annotated[bool, Flag] = False,
     json_: Json = False,

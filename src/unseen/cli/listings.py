@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from cyclopts import App
@@ -33,12 +34,9 @@ def tasks(name: str | None = None, *, json_: Json = False) -> None:
         rows = [[t["name"], t["summary"], ", ".join(t["variants"])] for t in result]
         show("tasks; `unseen tasks NAME` tells more of one, or of a variant NAME/VARIANT", ["name", "what", "variants"], rows)
         return
-    told = {key: ", ".join(map(str, value)) if isinstance(value, list) else value for key, value in result[0].items()}
-    rows = [
-        [key, ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else value]
-        for key, value in told.items()
-    ]
-    show(name, ["", ""], rows)
+    show(name, ["", ""], [[key, _line(value)] for key, value in result[0].items() if key != "presets"])
+    for preset, settings in result[0]["presets"].items():
+        show(f"preset {preset}; what it does not name is as by default", ["", ""], [[k, _line(v)] for k, v in settings.items()])
 
 
 def _task(word: str) -> dict[str, Any]:
@@ -46,9 +44,21 @@ def _task(word: str) -> dict[str, Any]:
     return {
         "name": word, "summary": task.summary, "variants": list(variants_of(name)) if name in TASKS else [],
         "source": task.source.name, "unseen": [d.name for d in task.targets], "classes": task.classes, "metric": task.metric,
-        "presets": list(task.presets), "sites": list(task.sites), "embedding": task.embedding,
+        "presets": {preset: _said(settings) for preset, settings in task.presets.items()},
+        "sites": list(task.sites), "embedding": task.embedding,
         "model_settings": {k: plain(p.default) for k, p in model_settings(task).items()},
     }  # fmt: skip
+
+
+def _said(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A preset's settings as JSON has them; a mapping under a method's name is for that method only."""
+    return {name: _said(value) if isinstance(value, Mapping) else plain(value) for name, value in settings.items()}
+
+
+def _line(value: Any) -> Any:
+    if isinstance(value, dict):
+        return ", ".join(f"{k}={_line(v)}" for k, v in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else value
 
 
 def methods(name: str | None = None, *, json_: Json = False) -> None:

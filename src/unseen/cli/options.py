@@ -20,6 +20,10 @@ def whole_number(_: Any, tokens: Sequence[Token]) -> int:
         raise ValueError(f"a whole number is wanted, not {tokens[0].value}") from None
 
 
+def whole_numbers(kind: Any, tokens: Sequence[Token]) -> list[int]:
+    return [whole_number(kind, [token]) for token in tokens]
+
+
 Json = Annotated[bool, Parameter(name="--json", negative="", help="One JSON document on stdout.")]
 Flag = Parameter(negative="")
 Device = Annotated[Literal["auto", "cpu", "cuda"], Parameter(help="Where to compute.")]

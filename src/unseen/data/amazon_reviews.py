@@ -95,9 +95,9 @@ def held_out_counts(domain: str, first: int, end: int | None) -> tuple[Tensor, T
 def _npz(path: Path) -> tuple[csr_matrix, Labels]:
     _must_exist(path)
     try:
-        with np.load(path, allow_pickle=False) as file:  # a pickle runs code
+        with np.load(path, allow_pickle=False) as file:  # a pickle runs code; a lone array is no archive: TypeError
             held = {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, ValueError, EOFError, KeyError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
         raise _off(path, f"it cannot be read ({error})", _NPZ) from error
     if missing := [name for name in ("data", "indices", "indptr", "shape", "y") if name not in held]:
         raise _off(path, f"it lacks {', '.join(missing)}", _NPZ)

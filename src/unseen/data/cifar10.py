@@ -45,6 +45,10 @@ def parts(folder: Path | None = None) -> dict[str, Part]:
         kept = train - HELD_OUT
         return {"train": Part("train", 0, kept), "val": Part("train", kept, train), "test": Part("test", 0, test)}
     half = test // 2
+    if not half:
+        raise UnseenError(
+            f"CIFAR-10 has {test} test images here; two are the least that can be held out and examined: {remedy(NAME)}"
+        )
     return {"train": Part("train", 0, train), "val": Part("test", half, test), "test": Part("test", 0, half)}
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import gzip
 import io
+import math
+import re
 import struct
 import zlib
 from collections.abc import Callable
@@ -82,8 +84,9 @@ def _mnist(path: Path) -> tuple[Array, Labels]:
     pixels = _idx(path, 3)
     if pixels.shape[1:] != (28, 28):
         raise _off(path, f"its images are {pixels.shape[1]}x{pixels.shape[2]}", _IDX)
-    labels = _idx(path.with_name(path.name.replace("images-idx3", "labels-idx1")), 1).astype(np.int64)
-    return _matched(path, pixels, labels, _IDX)
+    named = path.with_name(path.name.replace("images-idx3", "labels-idx1"))
+    labels = _idx(named, 1).astype(np.int64)
+    return _matched(path, pixels, labels, _IDX, labels_in=named)
 
 
 def _idx(path: Path, axes: int) -> Array:
@@ -92,7 +95,7 @@ def _idx(path: Path, axes: int) -> Array:
     if len(content) < header or content[:4] != bytes([0, 0, 8, axes]):
         raise _off(path, f"it begins with 0x{content[:4].hex()}, not 0x{bytes([0, 0, 8, axes]).hex()}", _IDX)
     shape = struct.unpack(f">{axes}I", content[4:header])
-    size, announced = len(content) - header, int(np.prod(shape, dtype=np.uint64))
+    size, announced = len(content) - header, math.prod(shape)
     if size != announced:
         raise _off(path, f"its header announces {' x '.join(map(str, shape))} bytes, {size} follow", _IDX)
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
@@ -130,7 +133,7 @@ def _mat(path: Path) -> tuple[Array, Labels]:
     pixels, labels = found["X"], found["y"].ravel()
     if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[:3] != (SIDE, SIDE, 3):
         raise _off(path, f"its X is {pixels.shape} of {pixels.dtype}", _MAT)
-    if not np.issubdtype(labels.dtype, np.number) or (labels % 1 != 0).any():
+    if labels.dtype.kind not in "iuf" or (labels % 1 != 0).any():
         raise _off(path, "its y is not of whole numbers", _MAT)
     labels = labels.astype(np.int64)
     # SYN's copies differ in how they write zero; both ways at once would be eleven classes.
@@ -142,15 +145,16 @@ def _mat(path: Path) -> tuple[Array, Labels]:
 def _mnist_m(path: Path) -> tuple[Array, Labels]:
     lines = [line.split() for line in _content(path, _PNG).decode(errors="replace").splitlines() if line.strip()]
     for line in lines:
-        if len(line) != 2 or not line[1].isdecimal() or Path(line[0]).name != line[0]:
+        if len(line) != 2 or not re.fullmatch("[0-9]{1,2}", line[1]) or Path(line[0]).name != line[0]:
             raise _off(path, f'it has the line "{" ".join(line)[:80]}"', _PNG)
     folder = path.with_name(path.name.removesuffix("_labels.txt"))
     if not folder.is_dir():
         raise MissingData(f"{folder} is missing: expected {_PNG}; {remedy(NAME)}")
     there = {file.name for file in folder.iterdir() if file.suffix == ".png"}
     absent = [name for name, _ in lines if name not in there]
-    if absent or len(there) != len(lines):
-        example = f", {absent[0]} is not among them" if absent else ""
+    names = {name for name, _ in lines}
+    if absent or not len(there) == len(lines) == len(names):
+        example = f", {absent[0]} is not among them" if absent else "" if len(names) == len(lines) else ", some more than once"
         raise _off(path, f"it lists {len(lines)} images, {folder} holds {len(there)}{example}", _PNG)
     pixels = np.empty((len(lines), SIDE, SIDE, 3), np.uint8)
     for index, (name, _) in enumerate(lines):
@@ -196,13 +200,13 @@ def _must_exist(path: Path) -> None:
         raise MissingData(f"{path} is missing; {remedy(NAME)}")
 
 
-def _matched(path: Path, pixels: Array, labels: Labels, layout: str) -> tuple[Array, Labels]:
+def _matched(path: Path, pixels: Array, labels: Labels, layout: str, labels_in: Path | None = None) -> tuple[Array, Labels]:
     if len(pixels) != len(labels):
         raise _off(path, f"there are {len(pixels)} images and {len(labels)} labels", layout)
     if not len(labels):
         raise _off(path, "it holds no image", layout)
     if labels.min() < 0 or labels.max() > 9:
-        raise _off(path, f"its labels run from {labels.min()} to {labels.max()}", layout)
+        raise _off(labels_in or path, f"its labels run from {labels.min()} to {labels.max()}", layout)
     return pixels, labels
 
 

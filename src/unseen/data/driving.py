@@ -59,6 +59,8 @@ def scenes(domain: str, split: str | None = None) -> tuple[Tensor, Tensor]:
     """Images (N, 3, 90, 120) and common class numbers (N, 90, 120), uint8, of a split or of the whole domain."""
     lookup = class_lookup(domain)
     chosen = [f for frames in sequences(domain) for f in (frames if split is None else block(frames, split, TRAIN_SHARE))]
+    for frame in chosen:
+        must_fit(frame)
     pixels = np.stack([image_at(frame.image, SIZE) for frame in chosen])
     labels = np.stack([label_at(frame, lookup, SIZE) for frame in chosen])
     return torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous(), torch.from_numpy(labels)
@@ -99,9 +101,34 @@ def paired(images: Path, labels: Path, suffix: str, layout: str) -> list[Frame]:
     return [Frame(images / f"{name}{suffix}", labels / f"{name}.png") for name in names]
 
 
-def class_lookup(domain: str) -> Array:
+def must_fit(frame: Frame) -> None:
+    """A label map of another size than its image would be stretched over it without a word."""
+    sizes = []
+    for path in (frame.image, frame.label):
+        try:
+            with Image.open(path) as image:  # the header alone
+                sizes.append(image.size)
+        except (OSError, SyntaxError, ValueError) as error:
+            raise off(path, f"it cannot be read ({error})", "a whole image file") from error
+    if sizes[0] != sizes[1]:
+        told = [f"{width}x{height}" for width, height in sizes]
+        raise off(frame.label, f"it is {told[1]}", f"{told[0]}, the size of {frame.image.name}")
+
+
+def must_be_readable(domain: str, folder: Path | None = None) -> int:
+    """Decode every frame of a domain; how many there are."""
+    lookup = class_lookup(domain, folder)
+    frames = [frame for drive in sequences(domain, folder) for frame in drive]
+    for frame in frames:
+        must_fit(frame)
+        opened(frame.image)
+        label_at(frame, lookup, SIZE)
+    return len(frames)
+
+
+def class_lookup(domain: str, folder: Path | None = None) -> Array:
     """The common class of each of a domain's own class numbers, (256,); 255 stays 255."""
-    path = data_folder(NAME) / "classes.json"
+    path = (data_folder(NAME) if folder is None else folder) / "classes.json"
     try:
         common = json.loads(path.read_text())["common10"]
         names, numbers = tuple(common["names"]), list(common["lookup"][_LOOKUP[domain]])

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from unseen.data.driving import IGNORE, NAME, UNKNOWN, Array, Frame, block, image_at, looked_up, off, paired
+from unseen.data.driving import IGNORE, NAME, UNKNOWN, Array, Frame, block, image_at, looked_up, must_fit, off, opened, paired
 from unseen.data.made_once import Arrays, made_once, stamps
 from unseen.data.root import data_folder
 from unseen.errors import UnseenError
@@ -64,6 +64,16 @@ def frames(place: str, weather: str, folder: Path | None = None) -> list[Frame]:
     return paired(folder / "RGB" / CAMERA, folder / "GT/LABELS" / CAMERA, ".png", f"{folder.name}/ with {_LAYOUT}")
 
 
+def must_be_readable(place: str, weather: str, folder: Path | None = None) -> int:
+    """Decode every frame of a sequence; how many there are."""
+    found = frames(place, weather, folder)
+    for frame in found:
+        must_fit(frame)
+        opened(frame.image)
+        label_at(frame.label, SIZE)
+    return len(found)
+
+
 def drawn(frames: Sequence[Frame], most: int) -> list[Frame]:
     """At most so many of the frames, at random but always the same, in order."""
     if len(frames) <= most:
@@ -102,6 +112,7 @@ def _read(chosen: Sequence[Frame]) -> tuple[Array, Array]:
     pixels = np.empty((len(chosen), 3, SIZE[1], SIZE[0]), np.uint8)
     labels = np.empty((len(chosen), SIZE[1], SIZE[0]), np.uint8)
     for index, frame in enumerate(chosen):
+        must_fit(frame)
         pixels[index] = image_at(frame.image, SIZE).transpose(2, 0, 1)
         labels[index] = label_at(frame.label, SIZE)
     return pixels, labels

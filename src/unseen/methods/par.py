@@ -45,9 +45,8 @@ class PAR(ERM):
         self.layer = self.sites[0] if self.sites else first_conv(model)
         conv = submodule(model, self.layer, "site")
         if not isinstance(conv, CONV):
-            raise UnseenError(
-                f'par reads patches from a conv layer; its site "{self.layer}" is {type(conv).__name__}: name a conv layer first'
-            )
+            told = f'par reads patches from a conv layer; its site "{self.layer}" is {type(conv).__name__}'
+            raise UnseenError(f"{told}: name a conv layer first, such as {first_conv(model)}")
         outputs = width(submodule(model, perturbable_layers(model)[-1], "layer")) if classes is None else classes
         self.patch_classifier = nn.Linear(conv.out_channels, outputs)  # over channels: a 1x1 convolution of any dimension
         self.patch_optimizer = self._optimizer({"params": list(self.patch_classifier.parameters()), "lr": patch_lr})

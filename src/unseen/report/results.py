@@ -7,7 +7,6 @@ import io
 import json
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from unseen.report.benchmark import SELECTIONS, Part, interval, measured_run, parts_of, summary
@@ -19,10 +18,8 @@ TOLD = ("run", "preset", "loop", "settings", "model", "commit", "versions", "dev
 WIDE = 8  # figures in a row; more of them stand below each other, with a column for each method
 
 
-def write_results(folder: Path, facts: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Write every table of the runs; the rows of summary.json are given back."""
-    if not runs:
-        return []
+def result_pages(facts: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """The rows of summary.json, and the text of every file, by name."""
     measured = [measured_run(facts, run) for run in runs]
     parts = parts_of(facts, measured)
     rows = [row for part in parts for row in summary(facts, part)]
@@ -32,10 +29,7 @@ def write_results(folder: Path, facts: Mapping[str, Any], runs: Sequence[Mapping
         "table.md": page(facts, parts),
         "runs.json": json.dumps({**facts, "runs": [_facts_of(run) for run in measured]}, indent=1) + "\n",
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in pages.items():
-        (folder / name).write_text(text)
-    return rows
+    return rows, pages
 
 
 def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -64,14 +58,14 @@ def page(facts: Mapping[str, Any], parts: Sequence[Part]) -> str:
     commits = sorted({str(run["config"].get("commit")) for run in runs})
     told = [
         f"# {facts['task']}: {facts['metric']}, %",
-        f"Made by `{facts['command']}` from the records of its runs; seeds {', '.join(map(str, seeds))}; commit "
+        f"Made by `{facts['command']}` from the records of its runs{_carried(runs)}; seeds {', '.join(map(str, seeds))}; commit "
         f"{', '.join(commits)}; last checkpoints unless a column says otherwise; mean ± std over seeds; in brackets what the "
         f"paper reports. {_looked_at(facts)}Seconds are of training, one thread a run, on whatever else the machine was doing.",
     ]
     for part in parts:
         if len(parts) > 1:
             told.append(f"## {part.variant}" if part.source else "## all variants together")
-        told += _section(part)
+        told += _section(part, facts.get("first_row"))
     if any("oracle" in run["figures"] for run in runs):
         told.append("\n".join(f"- {name}: {what}" for name, what in SELECTIONS.items()))
     told.append(
@@ -82,17 +76,23 @@ def page(facts: Mapping[str, Any], parts: Sequence[Part]) -> str:
     return "\n\n".join(told) + "\n"
 
 
+def _carried(runs: Sequence[Mapping[str, Any]]) -> str:
+    count = sum("records" not in run for run in runs)
+    return f", {count} of {len(runs)} as published earlier" if count else ""
+
+
 def _looked_at(facts: Mapping[str, Any]) -> str:
     return f"At most {facts['samples']} random samples of each domain. " if facts.get("samples") else ""
 
 
-def _section(part: Part) -> list[str]:
+def _section(part: Part, first_row: str | None) -> list[str]:
     groups = part.groups()
     told = [_across(part, groups) if len(part.domains) + len(part.averages) <= WIDE else _down(part, groups)]
     if selections := _selection_table(groups):
         told += ["Which checkpoint:", selections]
-    if compared := _comparison(part, groups):
-        told += [f"Against {groups[0][0]['label']}, seed by seed:", compared]
+    base = groups[0][0]["label"]
+    if (first_row is None or base == first_row) and (compared := _comparison(part, groups)):
+        told += [f"Against {base}, seed by seed:", compared]
     return told
 
 

@@ -36,7 +36,7 @@ CORRUPTIONS: dict[str, Corruption] = {name: make for group in GROUPS.values() fo
 EXTRA: dict[str, Corruption] = {"speckle_noise": speckle_noise, "gaussian_blur": gaussian_blur, "saturate": saturate}
 SEVERITIES = (1, 2, 3, 4, 5)
 VERSION = 1  # of what the code gives: raise it with every change of a pixel, so that no cache holds the old ones
-BLOCK = 500  # images at a time: a few tens of MB, and the first images are the same however many follow
+BLOCK = 500  # images at a time: a few tens of MB; whole blocks are the same however many images follow
 
 
 def corrupted(images: Bytes, name: str, severity: int, seed: int = 0) -> Bytes:

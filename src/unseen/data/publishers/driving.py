@@ -39,6 +39,6 @@ DRIVING = DataSet(
 
 def _count(part: Part, folder: Path) -> int:
     if part.domain in ("day", "dusk", "clear"):
-        return sum(map(len, driving.sequences(part.domain, folder)))
+        return driving.must_be_readable(part.domain, folder)
     place, _, weather = part.domain.partition("_")
-    return len(synthia.frames(place, weather, folder))
+    return synthia.must_be_readable(place, weather, folder)

@@ -30,4 +30,7 @@ def _count(part: Part, folder: Path) -> int:
     if not folder.is_dir():
         raise MissingData(f"{folder} does not exist")
     place = folder / speech.VERSION_FOLDER if (folder / speech.VERSION_FOLDER).is_dir() else folder
-    return len(speech.noise_files(place)) if part.split == "all" else len(speech.clips(part.split, place))
+    paths = speech.noise_files(place) if part.split == "all" else [clip.path for clip in speech.clips(part.split, place)]
+    for path in paths:
+        speech.read_clip(path)
+    return len(paths)
