@@ -104,6 +104,14 @@ def test_tasks_and_methods_list_what_the_tables_hold():
     assert methods["uncertainty_guided"]["rho"] == METHODS["uncertainty_guided"].settings_of()["rho"].default
 
 
+def test_a_tasks_presets_can_be_read_from_the_command_line():
+    (task,) = as_json(unseen("tasks", "digits", "--json"))["tasks"]
+    assert task["presets"]["fast"]["steps"] == 2000
+    assert task["presets"]["fast"]["uncertainty_guided"] == {"sites": ["conv1"], "mixed_weight": 0.0}
+    shown = unseen("tasks", "cifar10_c").stdout
+    assert "preset fast" in shown and "width" in shown and "noise_scale=0.5" in shown.replace("\n", "")
+
+
 def test_help_has_the_defaults_of_the_signatures():
     text = " ".join(unseen("train", "--help").stdout.replace("│", " ").split())
     assert "default: uncertainty_guided" in text and "default: fast" in text and "--resume" in text
@@ -140,6 +148,7 @@ def test_demo_runs_reports_and_does_not_train_twice(tmp_path):
         (["evaluate", "nowhere"], "config.json does not exist"),
         (["score", "nowhere", "--domain", "street"], "config.json does not exist"),
         (["nonsense"], "nonsense"),
+        (["bench", "grid.toml", "--seeds", "0.6"], "--seeds: a whole number is wanted, not 0.6"),
         (["adapt", "nowhere", "--shots", "1.5"], "--shots: a whole number is wanted, not 1.5"),
         (["train", "mini_digits", "erm", "--out", "x"], "erm is more than this command takes; what has a name is said with it"),
     ],

@@ -70,13 +70,17 @@ def fetch(name: str, *, json_: Json = False) -> None:
 def finish(name: str, rows: list[dict[str, Any]], good: bool, json_: bool) -> None:
     """Print the rows and, where something is wrong, end with exit code 1."""
     if not emit({"name": name, "root": str(data_root()), "ok": good, "files": rows}, json_):
-        cells = [[f"{r['domain']} {r['split']}", r["state"], f"{r['n']} of {r['published']}"] for r in rows]
+        cells = [[f"{r['domain']} {r['split']}", _state(r), f"{r['n']} of {r['published']}"] for r in rows]
         show(f"{name} under {data_root()}", ["data", "state", "samples"], cells)
         told = [r for r in rows if r["problem"] and (r["needed"] or r["state"] in ("broken", "failed", "by hand"))]
         for problem in dict.fromkeys(f"{r['domain']}: {r['problem']}" for r in told):
             say(problem)
     if not good:
         sys.exit(1)
+
+
+def _state(row: dict[str, Any]) -> str:
+    return "missing, can be done without" if row["state"] == "missing" and not row["needed"] else row["state"]
 
 
 def size(count: int | None) -> str:

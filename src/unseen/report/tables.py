@@ -16,7 +16,7 @@ def show(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> No
     table = Table(show_header=any(header))
     for index, name in enumerate(header):
         numbers = all(str(row[index])[:1] in "0123456789-+.±" for row in rows)
-        table.add_column(name, justify="right" if numbers and index else "left")
+        table.add_column(name, justify="right" if numbers and index else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(str, row))
     console.print(table)
