@@ -51,6 +51,25 @@ def grid_file(tmp_path, monkeypatch):
     return path
 
 
+@pytest.fixture(scope="module")
+def once(tmp_path_factory):
+    """The folder of the grid's runs and results, trained once."""
+    folder = tmp_path_factory.mktemp("once")
+    (folder / "grid.toml").write_text(GRID.format(folder=folder))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(TASK)
+        patch.setenv("PYTHONPATH", str(TASK))
+        run_grid(read_grid(folder / "grid.toml"), quiet=True)
+    return folder
+
+
+@pytest.fixture
+def published(once, tmp_path):
+    """The results of the grid, its runs being gone."""
+    shutil.copytree(once / "results", tmp_path / "results")
+    return tmp_path / "results"
+
+
 def test_a_grid_runs_every_row_and_seed_and_writes_its_tables(grid_file, tmp_path):
     result = run_grid(read_grid(grid_file), workers=2, quiet=True)
     assert result["failed"] == {} and result["runs"] == result["wanted"] == 6
@@ -240,83 +259,77 @@ def test_a_grid_over_variants_has_a_folder_for_each(tmp_path, monkeypatch):
         read_grid(path)
 
 
-def test_runs_whose_folders_are_gone_are_tabled_as_published_where_they_are_the_same(grid_file, tmp_path):
+def test_runs_whose_folders_are_gone_are_tabled_as_published_where_they_are_the_same(grid_file, published, tmp_path):
     text = grid_file.read_text()
-    before = run_grid(read_grid(grid_file), quiet=True)["summary"]
-    shutil.copytree(tmp_path / "results", tmp_path / "published")
-    shutil.rmtree(tmp_path / "runs")
-    grid = with_published(read_grid(grid_file), [tmp_path / "published"])
-    again = run_grid(grid, quiet=True)
+    before = json.loads((published / "summary.json").read_text())
+    again = run_grid(with_published(read_grid(grid_file), [published]), quiet=True)
     assert again["summary"] == before and again["runs"] == 6
     assert not list((tmp_path / "runs").glob("*-seed*"))  # nothing was trained
-    assert f"--published {tmp_path / 'published'}" in (tmp_path / "results/table.md").read_text()
+    page = (published / "table.md").read_text()
+    assert f"--published {published}" in page and "6 of 6 as published earlier" in page
 
     # Another setting, another number of samples: neither is what was published.
     grid_file.write_text(text.replace("alpha = 0.1", "alpha = 0.2"))
-    changed = with_published(read_grid(grid_file), [tmp_path / "published"])
+    changed = with_published(read_grid(grid_file), [published])
     assert [job.row.setting for job in jobs_of(changed) if job.earlier is None] == ["sharp", "sharp"]
     grid_file.write_text("samples = 4\n" + text)
-    assert not any(job.earlier for job in jobs_of(with_published(read_grid(grid_file), [tmp_path / "published"])))
+    assert not any(job.earlier for job in jobs_of(with_published(read_grid(grid_file), [published])))
     # Averages are of the grid that asks.
     grid_file.write_text(text.replace("[set]", '[averages]\n"the hall" = ["hall"]\n[set]'))
-    rows = write_tables(with_published(read_grid(grid_file), [tmp_path / "published"]))["summary"]
+    rows = write_tables(with_published(read_grid(grid_file), [published]))["summary"]
     assert any(row["domain"] == "the hall" for row in rows)
 
 
-def test_published_tables_are_never_written_over_with_fewer_runs(grid_file, tmp_path, caplog):
+def test_published_tables_are_never_written_over_with_fewer_runs(grid_file, published, tmp_path, caplog):
     text = grid_file.read_text()
-    run_grid(read_grid(grid_file), quiet=True)
-    shutil.rmtree(tmp_path / "runs")
-    before = (tmp_path / "results/runs.json").read_bytes()
-    with pytest.raises(UnseenError, match=r"has 3 runs that these tables leave out, default erm seed 1 first"):
-        write_tables(with_published(with_seeds(read_grid(grid_file), [0]), [tmp_path / "results"]))
+    before = (published / "runs.json").read_bytes()
+    for ask in (lambda grid: run_grid(grid, quiet=True), write_tables):
+        with pytest.raises(UnseenError, match=r"has 3 runs that these tables leave out, default erm seed 1 first"):
+            ask(with_published(with_seeds(read_grid(grid_file), [0]), [published]))
+    assert not (tmp_path / "runs").exists()
     grid_file.write_text(text.replace("alpha = 0.1", "alpha = 0.2"))
     with pytest.raises(UnseenError, match=r"has 2 runs that these tables leave out, default mixup sharp seed 0 first"):
-        write_tables(with_published(read_grid(grid_file), [tmp_path / "results"]))
+        write_tables(with_published(read_grid(grid_file), [published]))
     assert "has default mixup sharp seed 0, but with alpha = 0.1, now it is 0.2: it does not count" in caplog.text
-    assert (tmp_path / "results/runs.json").read_bytes() == before
+    assert (published / "runs.json").read_bytes() == before
     # Trained anew, they take the places of the old ones.
-    assert run_grid(with_published(read_grid(grid_file), [tmp_path / "results"]), quiet=True)["runs"] == 6
-    assert "6 of 6" not in (page := (tmp_path / "results/table.md").read_text()) and "4 of 6 as published earlier" in page
+    assert run_grid(with_published(read_grid(grid_file), [published]), quiet=True)["runs"] == 6
+    assert "4 of 6 as published earlier" in (published / "table.md").read_text()
+
+
+def spoilt(published, spoil):
+    said = json.loads((published / "runs.json").read_text())
+    spoil(said["runs"][0])
+    (published / "runs.json").write_text(json.dumps(said))
 
 
 @pytest.mark.parametrize("figure", [37.5, -2, "0.99", True, float("nan"), float("inf"), None])
-def test_impossible_figures_are_not_published_again(grid_file, tmp_path, figure):
-    run_grid(with_seeds(read_grid(grid_file), [0]), quiet=True)
-    said = json.loads((tmp_path / "results/runs.json").read_text())
-    said["runs"][0]["figures"]["last"]["hall"] = figure
-    (tmp_path / "results/runs.json").write_text(json.dumps(said))
+def test_impossible_figures_are_not_published_again(grid_file, published, figure):
+    spoilt(published, lambda run: run["figures"]["last"].update(hall=figure))
     with pytest.raises(UnseenError, match=r"a figure must lie in 0\.\.1"):
-        with_published(read_grid(grid_file), [tmp_path / "results"])
+        with_published(read_grid(grid_file), [published])
 
 
 @pytest.mark.parametrize("spoil", [
     lambda run: run["figures"].pop("last"), lambda run: run.pop("settings"), lambda run: run.update(loop=5),
     lambda run: run.pop("chosen"), lambda run: run.update(seconds="long"),
 ])  # fmt: skip
-def test_published_runs_that_lack_something_are_named(grid_file, tmp_path, spoil):
-    run_grid(with_seeds(read_grid(grid_file), [0]), quiet=True)
-    said = json.loads((tmp_path / "results/runs.json").read_text())
-    spoil(said["runs"][0])
-    (tmp_path / "results/runs.json").write_text(json.dumps(said))
+def test_published_runs_that_lack_something_are_named(grid_file, published, spoil):
+    spoilt(published, spoil)
     with pytest.raises(UnseenError, match=r"runs.json is not what `unseen bench` writes"):
-        with_published(read_grid(grid_file), [tmp_path / "results"])
+        with_published(read_grid(grid_file), [published])
 
 
-def test_two_published_runs_that_contradict_each_other_are_named(grid_file, tmp_path):
-    run_grid(with_seeds(read_grid(grid_file), [0]), quiet=True)
-    shutil.copytree(tmp_path / "results", tmp_path / "other")
-    folders = [tmp_path / "results", tmp_path / "other"]
+def test_two_published_runs_that_contradict_each_other_are_named(grid_file, published, once):
+    folders = [published, once / "results"]
     with_published(read_grid(grid_file), folders)  # the same twice is no contradiction
-    said = json.loads((tmp_path / "other/runs.json").read_text())
-    said["runs"][0]["figures"]["last"]["hall"] = 0.0123
-    (tmp_path / "other/runs.json").write_text(json.dumps(said))
+    spoilt(published, lambda run: run["figures"]["last"].update(hall=0.0123))
     with pytest.raises(UnseenError, match="say different things of default erm seed 0"):
         with_published(read_grid(grid_file), folders)
 
 
-def test_rows_are_compared_with_the_grids_first_row_or_not_at_all(grid_file, tmp_path):
-    run_grid(read_grid(grid_file), quiet=True)
+def test_rows_are_compared_with_the_grids_first_row_or_not_at_all(grid_file, once, tmp_path):
+    shutil.copytree(once / "runs", tmp_path / "runs")
     shutil.rmtree(tmp_path / "runs/erm-default-seed0")
     write_tables(read_grid(grid_file))
     assert "Against erm, seed by seed" in (tmp_path / "results/table.md").read_text()

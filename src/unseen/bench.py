@@ -40,6 +40,7 @@ def run_grid(grid: Grid, workers: int = 2, quiet: bool = False) -> dict[str, Any
     """Train and examine what is not yet there, then write the tables; says which runs failed."""
     whole("workers", workers, 1)
     jobs = jobs_of(grid)
+    _must_keep_published(grid, jobs)  # before hours of training, too
     for job in jobs:
         job.folder.parent.mkdir(parents=True, exist_ok=True)
         if _examined(job, grid.samples) or job.earlier:
@@ -67,6 +68,7 @@ def write_tables(grid: Grid, jobs: Sequence[Job] | None = None) -> dict[str, Any
     """Tables from the records of the runs that are finished, and from what earlier results say of others."""
     jobs = jobs_of(grid) if jobs is None else jobs
     runs: list[dict[str, Any]] = []
+    finished: list[Job] = []
     for job in sorted(jobs, key=lambda job: grid.rows.index(job.row)):  # stable: of a row as the grid has them
         row = {"variant": job.identity["variant"], "method": job.row.method, "setting": job.row.setting,
                "label": job.row.label, "seed": job.seed, "paper": job.row.paper}  # fmt: skip
@@ -75,10 +77,11 @@ def write_tables(grid: Grid, jobs: Sequence[Job] | None = None) -> dict[str, Any
             runs.append({**row, "config": run.config, "records": run.records()})
         elif job.earlier:
             runs.append({**row, **job.earlier})
+        else:
+            continue
+        finished.append(job)
     tasks = [task_named(word) for word in grid.tasks]
-    for folder in grid.published:
-        if folder.resolve() == grid.results.resolve():
-            must_keep(folder, runs)
+    _must_keep_published(grid, finished)
     facts = {"grid": str(grid.path), "command": grid.command, "first_row": grid.rows[0].label,
              "task": tasks[0].name, "metric": tasks[0].metric,
              "samples": grid.samples, "averages": grid.averages,
@@ -86,6 +89,13 @@ def write_tables(grid: Grid, jobs: Sequence[Job] | None = None) -> dict[str, Any
                           for task in tasks}}  # fmt: skip
     return {"results": str(grid.results), "runs": len(runs), "wanted": len(jobs),
             "summary": write_results(grid.results, facts, runs)}  # fmt: skip
+
+
+def _must_keep_published(grid: Grid, jobs: Sequence[Job]) -> None:
+    """Tables of these runs must not take the place of published ones that hold others."""
+    for folder in grid.published:
+        if folder.resolve() == grid.results.resolve():
+            must_keep(folder, [job.key for job in jobs])
 
 
 def _look_after(grid: Grid, jobs: list[Job], workers: int) -> None:

@@ -119,10 +119,10 @@ def why_not(published: Iterable[PublishedRun], key: Key, *asked: Any) -> list[st
             for run in published if run.key == key and (why := run.unlike(*asked))]  # fmt: skip
 
 
-def must_keep(folder: Path, runs: Iterable[Mapping[str, Any]]) -> None:
-    """Refuse to write tables over published ones if a run that only those have would be lost."""
-    kept = {tuple(run[name] for name in ("variant", "method", "setting", "seed")) for run in runs}
-    if lost := [run.label for run in published_runs(folder) if run.key not in kept]:
+def must_keep(folder: Path, kept: Iterable[Key]) -> None:
+    """Refuse to write tables of these runs over published ones if a run that only those have would be lost."""
+    keys = set(kept)
+    if lost := [run.label for run in published_runs(folder) if run.key not in keys]:
         raise UnseenError(
             f"{folder / RUNS} has {len(lost)} runs that these tables leave out, {lost[0]} first, and it may be all that is left "
             'of them: finish them, or write elsewhere (results = "..." in the grid). Nothing was written'

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from unseen.checks import whole
-from unseen.earlier import earlier_run, published_runs, why_not
+from unseen.earlier import Key, earlier_run, published_runs, why_not
 from unseen.errors import UnseenError
 from unseen.methods import method_named
 from unseen.run import checked_seed, identity
@@ -87,6 +87,10 @@ class Job:
         return f"{variant} {self.row.label} seed {self.seed}".strip()
 
     @property
+    def key(self) -> Key:
+        return (self.identity["variant"], self.row.method, self.row.setting, self.seed)
+
+    @property
     def steps(self) -> int:
         return int(self.identity["loop"]["steps"])
 
@@ -156,8 +160,7 @@ def with_published(grid: Grid, folders: Sequence[Path]) -> Grid:
     wanted = replace(grid, published=tuple(folders), command=f"{grid.command} --published {shlex.join(map(str, folders))}")
     for job in jobs_of(wanted):
         if job.earlier is None:
-            key = (job.identity["variant"], job.row.method, job.row.setting, job.seed)
-            for remark in why_not(published, key, job.identity, job.domains, task_named(job.task).metric, grid.samples):
+            for remark in why_not(published, job.key, job.identity, job.domains, task_named(job.task).metric, grid.samples):
                 log.warning(remark)
     return wanted
 
