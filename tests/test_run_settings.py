@@ -133,3 +133,14 @@ def test_a_run_that_is_older_than_a_setting_goes_on(tmp_path):
     del config["model"], config["loop"]["decay"]
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
     assert run.train(tiny_task(), "erm", tmp_path / "run", resume=True, progress=False).folder == made.folder
+
+
+def test_a_run_that_is_older_than_noise_of_both_signs_had_positive_noise(tmp_path):
+    out = tmp_path / "r"
+    told = run.train(tiny_task(), "uncertainty_guided", out, overrides={"noise_sign": "positive"}, progress=False).config
+    older = {**told, "settings": {k: v for k, v in told["settings"].items() if k != "noise_sign"}}
+    assert run.difference(older, told) is None
+    both = {**told, "settings": {**told["settings"], "noise_sign": "both"}}
+    assert run.difference(older, both) == ("noise_sign", "positive", "both")
+    forgotten = {**told, "settings": {**told["settings"], "a_setting_of_once": None}}
+    assert run.difference(forgotten, told) is None

@@ -360,7 +360,10 @@ def difference(before: dict[str, Any], config: dict[str, Any]) -> tuple[str, Any
         if old == new:
             continue
         if isinstance(old, dict) and isinstance(new, dict):
-            return next((k, old.get(k), new.get(k)) for k in {**old, **new} if old.get(k) != new.get(k))
+            changed = [(k, old.get(k), new.get(k)) for k in {**old, **new} if old.get(k) != new.get(k)]
+            if changed:
+                return changed[0]
+            continue  # a setting of None that only one of them has heard of
         return name, old, new
     return None
 

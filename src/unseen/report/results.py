@@ -58,7 +58,7 @@ def page(facts: Mapping[str, Any], parts: Sequence[Part]) -> str:
     commits = sorted({str(run["config"].get("commit")) for run in runs})
     told = [
         f"# {facts['task']}: {facts['metric']}, %",
-        f"Made by `{facts['command']}` from the records of its runs{_carried(runs)}; seeds {', '.join(map(str, seeds))}; commit "
+        f"Made by `{facts['command']}` from the records of its runs{_carried(parts)}; seeds {', '.join(map(str, seeds))}; commit "
         f"{', '.join(commits)}; last checkpoints unless a column says otherwise; mean ± std over seeds; in brackets what the "
         f"paper reports. {_looked_at(facts)}Seconds are of training, one thread a run, on whatever else the machine was doing.",
     ]
@@ -76,7 +76,8 @@ def page(facts: Mapping[str, Any], parts: Sequence[Part]) -> str:
     return "\n\n".join(told) + "\n"
 
 
-def _carried(runs: Sequence[Mapping[str, Any]]) -> str:
+def _carried(parts: Sequence[Part]) -> str:
+    runs = [run for part in parts if part.source for run in part.runs]  # each once: all variants together have no source
     count = sum("records" not in run for run in runs)
     return f", {count} of {len(runs)} as published earlier" if count else ""
 
