@@ -24,6 +24,7 @@ import unseen
 from test_run import tiny_task
 from unseen import bench, cli, progress, run
 from unseen.errors import UnseenError
+from unseen.grid import jobs_of, read_grid
 from unseen.progress import GridProgress, RunState, TrainingProgress, span
 
 TRAIN = ["train", "mini_digits", "--method", "erm", "--set", "steps=8", "--set", "batch=8", "--set", "checkpoint_every=2"]
@@ -106,8 +107,8 @@ def test_fit_on_a_terminal_shows_every_number(tmp_path):
 
 def test_a_grid_on_a_terminal_shows_every_run_with_its_numbers(tmp_path):
     (tmp_path / "grid.toml").write_text(BENCH)
-    grid = replace(bench.read_grid(tmp_path / "grid.toml"), runs=tmp_path / "runs")
-    job = bench.jobs_of(grid)[0]
+    grid = replace(read_grid(tmp_path / "grid.toml"), runs=tmp_path / "runs")
+    job = jobs_of(grid)[0]
     job.state = "running"
     made = run.train(bench.task_named("mini_digits"), "erm", job.folder, overrides=grid.set, progress=False)
     with (made.folder / "records.jsonl").open("a") as file:
