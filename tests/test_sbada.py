@@ -33,7 +33,7 @@ def batch(data: TensorDataset, n: int = 64) -> Batch:
 
 def test_redrawn_images_take_on_the_other_style_and_keep_their_class():
     torch.manual_seed(0)
-    # At the default weight the game's end hangs on the last bit of a processor's arithmetic; at 10 six seeds of six keep the class.
+    # At the default weight the end hangs on the last bit of a processor's arithmetic; at 10 six seeds of six keep every class.
     net = SBADA(start("pictures"), steps=80, width=8, lr=0.001, redraw_lr=0.003, consistency_weight=10.0)
     source, target = batch(pictures()), batch(pictures(0.7))
     for done in range(80):
