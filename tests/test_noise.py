@@ -49,14 +49,15 @@ def test_a_layer_that_cannot_be_perturbed_is_named():
         GaussianHead(nn.ReLU(), "act")
 
 
-def slow_add_noise(h, gaussian, noise, draws, batch, keep_clean, unit, sign):
+def slow_add_noise(h, gaussian, noise, draws, batch, keep_clean, unit, sign, act):
     h_slots, g_slots = h.split(batch), list(zip(gaussian.mu.split(batch), gaussian.sigma.split(batch), strict=True))
     out = [h_slots[0]] if keep_clean else []
     for k in range(draws):
         mu, sigma = g_slots[k if len(g_slots) > 1 else 0]
         own = h_slots[0] if len(h_slots) == 1 else h_slots[len(h_slots) - draws + k]
         e = mu + sigma * noise[k] if noise is not None else mu
-        out.append(own + unit * (F.softplus(e) if sign == "positive" else e))
+        e = unit * (F.softplus(e) if sign == "positive" else e)
+        out.append(own * e.exp() if act == "gain" else own + e)
     return torch.cat(out)
 
 
@@ -66,7 +67,8 @@ def slow_add_noise(h, gaussian, noise, draws, batch, keep_clean, unit, sign):
 @pytest.mark.parametrize("gaussian_slots", [1, 3])
 @pytest.mark.parametrize("noisy, unit", [(False, 1.0), (True, 1.0), (True, 2.5)])
 @pytest.mark.parametrize("sign", ["positive", "both"])
-def test_fast_noise_equals_slow_noise_in_values_and_gradients(h_slots, gaussian_slots, keep_clean, noisy, unit, sign):
+@pytest.mark.parametrize("act", ["offset", "gain"])
+def test_fast_noise_equals_slow_noise_in_values_and_gradients(h_slots, gaussian_slots, keep_clean, noisy, unit, sign, act):
     torch.manual_seed(0)
     batch, draws, shape = 2, 3, (4, 5, 5)
     h = torch.randn(h_slots * batch, *shape, dtype=torch.float64, requires_grad=True)
@@ -75,7 +77,7 @@ def test_fast_noise_equals_slow_noise_in_values_and_gradients(h_slots, gaussian_
     noise = [torch.randn(batch, *shape, dtype=torch.float64) for _ in range(draws)] if noisy else None
     results = []
     for make in (add_noise, slow_add_noise):
-        out = make(h, Gaussian(mu, sigma), noise, draws, batch, keep_clean, unit, sign)
+        out = make(h, Gaussian(mu, sigma), noise, draws, batch, keep_clean, unit, sign, act)
         weights = torch.linspace(-1, 1, out.numel(), dtype=torch.float64).view(out.shape)
         grads = torch.autograd.grad((out * weights).sum(), (h, mu, sigma), allow_unused=True, materialize_grads=True)
         results.append((out, *grads))

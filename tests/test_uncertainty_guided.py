@@ -197,6 +197,19 @@ def test_noise_scale_measures_noise_by_the_spread_of_the_sites_features():
     assert float(relative.spreads[0]) == pytest.approx(10 * spread, rel=1e-3)
 
 
+@pytest.mark.parametrize("times", [1.0, 10.0])
+def test_noise_as_a_gain_multiplies_features_alike_however_large_they_are(times):
+    net, batch = make(noise_as="gain", noise_sign="both", noise_scale=0.5), tiny_batch()
+    with torch.no_grad():
+        for p in net.model.conv1.parameters():
+            p.mul_(times)
+        h, (mu, sigma) = net.model.conv1(batch.x[0]), net.heads["conv1"](batch.x[0])
+        gains = [(0.5 * (mu + sigma * eps)).exp() for eps in Draws([5, 6]).normal(mu)]
+    net.meta_gradients(batch, [5, 6])
+    torch.testing.assert_close(noise_of(net), torch.cat([h * gain - h for gain in gains]), rtol=1e-4, atol=1e-4)
+    assert not is_zero(gradients(net)["phi_p"])
+
+
 def test_mixup_settings_touch_phi_m_and_nothing_else():
     full, random, none = (gradients(make(mixup=kind)) for kind in ("learnable", "random", "none"))
     assert not is_zero(full["phi_m"]) and is_zero(random["phi_m"]) and is_zero(none["phi_m"])

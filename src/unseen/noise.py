@@ -2,7 +2,7 @@
 
 e = mu + sigma * eps,    h+ = h + softplus(e)                                            (Eq. 2)
 
-or, with noise of both signs, h+ = h + e.
+or, with noise of both signs, h+ = h + e. As a gain, the same noise multiplies: h+ = h exp(softplus(e)), or h exp(e).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ MU_LIMIT = 2.0  # mu is clamped to [-2, 2], sigma to (0, 1], as in the authors' 
 
 Spread = Literal["feature", "channel"]
 Sign = Literal["positive", "both"]
+Act = Literal["offset", "gain"]
 
 
 class Gaussian(NamedTuple):
@@ -134,15 +135,16 @@ def add_noise(
     keep_clean: bool,
     unit: float = 1.0,
     sign: Sign = "positive",
+    act: Act = "offset",
 ) -> Tensor:
     """h + unit * softplus(mu + sigma * eps) for all draws, (draws*batch, ...); with `keep_clean` the clean h comes first.
 
     h holds one slot of `batch` rows, shared by all draws, or [clean,] + draws; the Gaussian holds one slot or draws.
-    Without noise, e = mu. With both signs e itself is added, not its softplus.
+    Without noise, e = mu. With both signs e itself is added, not its softplus. As a gain, h is multiplied by exp(unit * ...).
     """
     mu, sigma = (laid_out(t) for t in gaussian)
     plain = h.is_contiguous() and not laid_out(h[:1]).is_contiguous()  # then what follows may well `view` it
-    out = _AddNoise.apply(laid_out(h), mu, sigma, noise, draws, batch, keep_clean, unit, sign)
+    out = _AddNoise.apply(laid_out(h), mu, sigma, noise, draws, batch, keep_clean, unit, sign, act)
     return out.contiguous() if plain else out
 
 
@@ -179,33 +181,46 @@ class _AddNoise(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, h: Tensor, mu: Tensor, sigma: Tensor, noise: Any, draws: int, batch: int, keep: bool, unit: float, sign: Sign
+        ctx: Any,
+        h: Tensor,
+        mu: Tensor,
+        sigma: Tensor,
+        noise: Any,
+        draws: int,
+        batch: int,
+        keep: bool,
+        unit: float,
+        sign: Sign,
+        act: Act,
     ) -> Any:
         slots = _Slots(draws, batch, keep, h.shape[0] // batch, mu.shape[0] // batch)
         rows = (draws + keep) * batch
         out = torch.empty_strided((rows, *h.shape[1:]), h.stride(), dtype=h.dtype, device=h.device)
         if keep:
             out[:batch] = h[:batch]
-        slopes = []
+        slopes, gains = [], []
         for k in range(draws):
-            at = slots.noise(k)
+            at, times = slots.noise(k), unit
             e = mu[at].clone() if noise is None else torch.addcmul(mu[at], sigma[at], noise[k])
-            if sign == "both":
-                torch.add(h[slots.h(k)], e, alpha=unit, out=out[slots.out(k)])
-                continue
-            flat = e.neg_().sigmoid_()  # 1 - softplus'(e); softplus(e) is minus its logarithm: half the time of F.softplus
-            torch.sub(h[slots.h(k)], flat.log(), alpha=unit, out=out[slots.out(k)])
-            slopes.append(flat)
-        ctx.save_for_backward(mu, *slopes, *(noise or ()))
-        ctx.slots, ctx.h_shape, ctx.h_stride, ctx.unit, ctx.bent = slots, h.shape, h.stride(), unit, len(slopes)
+            if sign == "positive":
+                slopes.append(e.neg_().sigmoid_())  # 1 - softplus'(e)
+                e, times = slopes[k].log(), -unit  # softplus(e) is minus its logarithm: half the time of F.softplus
+            if act == "gain":
+                gains.append(e.mul_(times).exp_())
+                torch.mul(h[slots.h(k)], gains[k], out=out[slots.out(k)])
+            else:
+                torch.add(h[slots.h(k)], e, alpha=times, out=out[slots.out(k)])
+        ctx.save_for_backward(mu, h if gains else None, *slopes, *gains, *(noise or ()))
+        ctx.slots, ctx.h_shape, ctx.h_stride, ctx.unit = slots, h.shape, h.stride(), unit
+        ctx.bent, ctx.scaled = len(slopes), len(gains)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
         slots: _Slots = ctx.slots
-        mu, *saved = ctx.saved_tensors
-        flats, noise = saved[: ctx.bent], saved[ctx.bent :]
+        mu, h, *saved = ctx.saved_tensors
+        slopes, gains, noise = saved[: ctx.bent], saved[ctx.bent :][: ctx.scaled], saved[ctx.bent + ctx.scaled :]
         need_h, need_mu, need_sigma = ctx.needs_input_grad[:3]
         grad_h = grad_mu = grad_sigma = None
         if need_h:
@@ -213,7 +228,8 @@ class _AddNoise(torch.autograd.Function):
             if slots.keep_clean:
                 grad_h[: slots.batch] += grad[: slots.batch]
             for k in range(slots.draws):
-                grad_h[slots.h(k)] += grad[slots.out(k)]
+                of_draw = grad[slots.out(k)]
+                grad_h[slots.h(k)] += of_draw * gains[k] if gains else of_draw
         if need_mu:
             grad_mu = torch.zeros_like(mu)
         if need_sigma:
@@ -221,10 +237,12 @@ class _AddNoise(torch.autograd.Function):
         for k in range(slots.draws if need_mu or need_sigma else 0):
             at = slots.noise(k)
             g = grad[slots.out(k)] * ctx.unit
-            if flats:
-                g.addcmul_(g, flats[k], value=-1)
+            if gains:
+                g.mul_(gains[k]).mul_(h[slots.h(k)])
+            if slopes:
+                g.addcmul_(g, slopes[k], value=-1)
             if grad_mu is not None:
                 grad_mu[at] += g
             if grad_sigma is not None and noise:
                 grad_sigma[at].addcmul_(g, noise[k])
-        return grad_h, grad_mu, grad_sigma, None, None, None, None, None, None
+        return grad_h, grad_mu, grad_sigma, *[None] * 7

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from unseen.errors import UnseenError
 from unseen.mixup import Mixing
-from unseen.noise import Draws, Gaussian, GaussianHead, Sign, Spread, add_noise, kl_divergence
+from unseen.noise import Act, Draws, Gaussian, GaussianHead, Sign, Spread, add_noise, kl_divergence
 from unseen.sites import Edit, captured, edited, evaluating, scratch_buffers
 
 Perturbation = Literal["full", "random_gaussian", "deterministic", "random_mu", "random_sigma"]
@@ -80,6 +80,7 @@ class PerturbedPass:
     heads_read: Literal["clean", "perturbed"] = "clean"
     noise_over: Spread = "feature"
     noise_sign: Sign = "positive"
+    noise_as: Act = "offset"
     units: Mapping[str, float] = field(default_factory=dict)  # per site: what 1 of the noise stands for; 1 if absent
     fold_at: Literal["site", "input"] = "site"
 
@@ -212,7 +213,8 @@ class _Going:
         )
         keep = self.keeps_clean(site)
         unit = self.how.units.get(site, 1.0)
-        out = add_noise(h, gaussian, noise, len(self.draws), self.batch, keep, unit, self.how.noise_sign)
+        how = (unit, self.how.noise_sign, self.how.noise_as)
+        out = add_noise(h, gaussian, noise, len(self.draws), self.batch, keep, *how)
         self.clean = keep
         if site == self.how.embedding:
             self.at_embedding((), out)

@@ -22,7 +22,7 @@ from unseen.contracts import Batch, check_targets, cross_entropy
 from unseen.errors import UnseenError
 from unseen.meta import inner_step
 from unseen.mixup import Mixing, Mixup, MixupHead, draw_mixing, even_mixing, mix_targets, mixed_loss
-from unseen.noise import Draws, Gaussian, GaussianHead, Sign, Spread, fresh_seeds
+from unseen.noise import Act, Draws, Gaussian, GaussianHead, Sign, Spread, fresh_seeds
 from unseen.perturb import Perturbation, Perturbed, PerturbedPass, fold, head_key, reached_in_order
 from unseen.sigma_score import SigmaScore
 from unseen.sites import captured, evaluating, perturbable_layers, scratch_buffers, submodule
@@ -77,6 +77,7 @@ class UncertaintyGuided(SigmaScore):
         perturbation: Perturbation = "full",
         noise_over: Spread = "channel",
         noise_sign: Sign = "both",
+        noise_as: Act = "offset",
         noise_scale: float | None = 2.0,
         heads_read: Literal["clean", "perturbed"] = "clean",
         minimize_heads: bool = True,
@@ -116,6 +117,7 @@ class UncertaintyGuided(SigmaScore):
         self.perturbation: Perturbation = one_of("perturbation", perturbation, kinds)
         self.noise_over: Spread = one_of("noise_over", noise_over, ("feature", "channel"))
         self.noise_sign: Sign = one_of("noise_sign", noise_sign, ("positive", "both"))
+        self.noise_as: Act = one_of("noise_as", noise_as, ("offset", "gain"))
         self.noise_scale = None if noise_scale is None else positive("noise_scale", noise_scale)
         self.heads_read: Literal["clean", "perturbed"] = one_of("heads_read", heads_read, ("clean", "perturbed"))
         self.minimize_heads = minimize_heads
@@ -303,6 +305,7 @@ class UncertaintyGuided(SigmaScore):
                 heads_read=self.heads_read,
                 noise_over=self.noise_over,
                 noise_sign=self.noise_sign,
+                noise_as=self.noise_as,
                 units=self._units(),
             )
             self._pass.choose_fold(theta, batch.x)
@@ -322,9 +325,11 @@ class UncertaintyGuided(SigmaScore):
                 self._pass.units = self._units()
 
     def _units(self) -> dict[str, float]:
-        """What 1 of the noise stands for at each site: 1 as printed, or so many standard deviations of its features."""
+        """What 1 of the noise stands for at a site: 1 as printed, so many standard deviations of its features, or of log gain."""
         if self.noise_scale is None:
             return {}
+        if self.noise_as == "gain":  # is the same for features of any size
+            return dict.fromkeys(self.sites, self.noise_scale)
         return {site: self.noise_scale * float(s) for site, s in zip(self.sites, self.spreads, strict=True)}
 
     # ------------------------------------------------------------------------------------------------- figures
