@@ -55,9 +55,9 @@ def presets(variant: str) -> dict[str, dict[str, Any]]:
         "fast": {
             "depth": 18, "width": 0.5, "steps": steps, "batch": BATCH, "lr": 1e-3, "decay": "linear",
             "gud": fictitious, "m_ada": fictitious,
-            # Chosen on synthetic shifts of held-out frames of both sources (results/tuning.md): noise that scales features, as light
-            # does, and an adversary that comes back all along. After one that came early and went, perturbed frames were soon
-            # no harder than plain ones.
+            # Chosen on synthetic shifts of held-out frames of both sources (results/tuning.md): noise that scales features, as
+            # light does, and an adversary that comes back all along. After one that came early and went, perturbed frames were
+            # soon no harder than plain ones.
             "uncertainty_guided": {
                 "draws": 1, "noise_as": "gain", "noise_scale": 0.5, "mixed_weight": 0.0, "minimize_heads": False, "beta": 0.1,
                 "ascent_rounds": None, "ascent_every": 20, "ascent_steps": 5,
