@@ -40,13 +40,15 @@ def timed(images: NDArray[np.uint8]) -> dict[str, float]:
 
 def sheet(image: NDArray[np.uint8], scale: int = 3) -> Image.Image:
     """One row for each corruption: its name, the clean image, the five severities."""
-    tile, margin, words = 32 * scale, 4, 230
-    width, height = words + 6 * (tile + margin), len(CORRUPTIONS) * (tile + margin)
+    tile, margin, words, heading = 32 * scale, 4, 230, 30
+    width, height = words + 6 * (tile + margin), heading + len(CORRUPTIONS) * (tile + margin)
     canvas = Image.new("RGB", (width, height), "white")
     draw, font = ImageDraw.Draw(canvas), ImageFont.load_default(18)
     rows = [(group, name) for group, names in GROUPS.items() for name in names]
+    for column, title in enumerate(["clean", *(f"severity {severity}" for severity in SEVERITIES)]):
+        draw.text((words + column * (tile + margin) + tile // 2, heading // 2), title, fill="black", font=font, anchor="mm")
     for row, (group, name) in enumerate(rows):
-        top = row * (tile + margin)
+        top = heading + row * (tile + margin)
         draw.text((8, top + tile // 2 - 20), f"{group}\n{name}", fill="black", font=font)
         shown = [image, *(corrupted(image[None], name, severity)[0] for severity in SEVERITIES)]
         for column, pixels in enumerate(shown):

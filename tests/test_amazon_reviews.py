@@ -214,6 +214,16 @@ def test_a_text_file_cut_short_is_named(root):
         data.reviews("dvd")
 
 
+def test_blitzers_file_cut_short_is_named(root):
+    folder = root / "sorted_data_acl/books"
+    folder.mkdir(parents=True)
+    block = "<review>\n<rating>\n{}\n</rating>\n<review_text>\nfine\n</review_text>\n</review>\n"
+    (folder / "negative.review").write_text(3 * block.format(1))
+    (folder / "positive.review").write_text((3 * block.format(5))[:-30])
+    with pytest.raises(UnseenError, match=r"positive\.review .*: 3 reviews begin and 2 end: it may have been cut short"):
+        data.reviews("books")
+
+
 def test_the_most_frequent_words_and_pairs_equals_by_the_alphabet():
     texts = ["good book good book", "bad book"]  # book 3; good, good book 2; bad, bad book, book good 1
     assert data.most_frequent(texts, 5) == ["book", "good", "good book", "bad", "bad book"]
@@ -233,7 +243,7 @@ def test_words_are_those_of_the_sources_training_texts_alone(root):
     elsewhere, y = data.extracted_counts("books", 4, "dvd", 0, None)
     assert trained_on[:, :4].sum() == 4 and trained_on[:, 4:].sum() == 0, "four reviews, four words"
     assert held_out.shape == (6, 5000) and held_out.sum() == 0 and elsewhere.sum() == 0 and y.tolist() == [1] * 10
-    with pytest.raises(UnseenError, match="dvd has 10 reviews with texts of their own; 11 are needed"):
+    with pytest.raises(UnseenError, match="has 10 reviews of dvd with texts of their own; 11 are needed"):
         data.extracted_counts("books", 4, "dvd", 0, 11)
 
 

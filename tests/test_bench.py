@@ -280,6 +280,24 @@ def test_runs_whose_folders_are_gone_are_tabled_as_published_where_they_are_the_
     assert any(row["domain"] == "the hall" for row in rows)
 
 
+def test_runs_that_learned_from_other_data_or_on_another_processor_are_told(grid_file, published, caplog):
+    path = published / "runs.json"
+    said = json.loads(path.read_text())
+    assert said["runs"][0]["trained_on"] == {"train": 300, "val": 300, "classes": 3} and "processor" in said["runs"][0]
+    said["runs"][0]["trained_on"]["train"] = 299
+    said["runs"][1]["processor"] = "another one"
+    del said["runs"][2]["trained_on"]  # from before it was recorded: it counts
+    path.write_text(json.dumps(said))
+    wanted = with_published(read_grid(grid_file), [published])
+    gone = [(run["method"], run["setting"], run["seed"]) for run in said["runs"][:1]]
+    assert [(j.row.method, j.row.setting, j.seed) for j in jobs_of(wanted) if j.earlier is None] == gone
+    assert "with trained_on = {'train': 299" in caplog.text
+    said["runs"][0]["trained_on"]["train"] = 300
+    path.write_text(json.dumps(said))
+    write_tables(wanted)
+    assert "5 runs on" in (published / "table.md").read_text() and "1 runs on another one" in (published / "table.md").read_text()
+
+
 def test_published_tables_are_never_written_over_with_fewer_runs(grid_file, published, tmp_path, caplog):
     text = grid_file.read_text()
     before = (published / "runs.json").read_bytes()

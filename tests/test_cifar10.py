@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from unseen.data import cifar10, cifar10_c, corruptions
+from unseen.data import cifar10, cifar10_c, corruptions, stock
 from unseen.data.corruptions import weather
 from unseen.data.root import CACHE_VARIABLE, VARIABLE, MissingData
 from unseen.errors import UnseenError
@@ -164,8 +164,10 @@ def test_published_sets_are_read_as_they_are_and_none_is_made(root, monkeypatch)
 def test_a_published_folder_that_lacks_a_set_is_told_and_not_filled_up(root):
     small(root)
     write_published(root)
-    with pytest.raises(MissingData, match=r"CIFAR-10-C/snow\.npy is missing.*complete the folder, or take it away"):
+    with pytest.raises(UnseenError, match=r"CIFAR-10-C/snow\.npy is missing.*complete the folder, or take it away"):
         cifar10_c.images("snow", 1)
+    told = {(r["domain"], r["split"]): r for r in stock.check("cifar10_c")}  # by its task's name
+    assert told["cifar10_c", "test"]["state"] == "broken" and "missing" in told["cifar10_c", "test"]["problem"]
 
 
 SPOILED = {

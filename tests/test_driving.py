@@ -82,6 +82,13 @@ def test_each_data_set_has_its_own_class_numbers(root):
     assert data.scenes("clear")[1][1, 0, 5:].unique().tolist() == [SKY]
 
 
+def test_without_a_table_of_ones_own_camvids_and_carlas_numbers_are_known(root):
+    (root / "driving/classes.json").unlink()
+    assert data.scenes("clear")[1][0, :, 5:].unique().tolist() == [SKY, ROAD]
+    assert data.class_lookup("dusk")[[0, 9, 10, 11, 255]].tolist() == [SKY, 9, IGNORE, IGNORE, IGNORE]
+    assert data.class_lookup("clear")[[4, 18, 22]].tolist() == [COMMON.index(name) for name in ("person", "sign", "vegetation")]
+
+
 def test_images_shrink_by_the_mean_and_label_maps_by_picking(tmp_path):
     chess = np.indices((180, 240)).sum(0) % 2
     Image.fromarray((chess * 200).astype(np.uint8)).convert("RGB").save(tmp_path / "image.png")
@@ -299,7 +306,6 @@ def common10(names=data.CLASSES, **lookup):
 
 DUSK = "camvid/0001TP"
 BROKEN = {
-    "no table": (lambda f: (f / "classes.json").unlink(), "classes.json is missing"),
     "a table of something else": (change_table(common10={"names": list(data.CLASSES)}), "KeyError: 'lookup'"),
     "no JSON": (lambda f: (f / "classes.json").write_text("{"), "JSONDecodeError"),
     "classes in another order": (common10(data.CLASSES[::-1]), "its names are person, vehicle"),
@@ -346,6 +352,13 @@ REAL = Path(os.environ.get(VARIABLE, "")) / "driving"
 needs_real_data = pytest.mark.skipif(
     not os.environ.get(VARIABLE) or not REAL.is_dir(), reason=f"{VARIABLE} names no folder with the driving data in it"
 )
+
+
+@needs_real_data
+@pytest.mark.parametrize("domain", ["day", "clear"])
+def test_our_own_table_is_the_one_beside_the_real_frames(domain, tmp_path):
+    theirs, ours = data.class_lookup(domain), data.class_lookup(domain, tmp_path)
+    assert (theirs == ours)[theirs != data.UNKNOWN].all()
 
 
 @needs_real_data

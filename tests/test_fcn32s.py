@@ -161,6 +161,18 @@ def test_a_file_of_the_same_depth_fits(tmp_path, name):
     assert net(torch.rand(1, 3, 40, 40)).isfinite().all()
 
 
+@pytest.mark.parametrize(
+    "spoil, said",
+    [
+        ({"conv1.weight": torch.full((8, 3, 7, 7), torch.nan)}, "not finite numbers: conv1.weight"),
+        ({7: torch.zeros(1)}, "state dict"),
+    ],
+)
+def test_weights_that_are_no_numbers_or_have_no_names_are_refused(tmp_path, spoil, said):
+    with pytest.raises(UnseenError, match=said):
+        FCN32s(3, depth=18, width=0.125, pretrained=write(tmp_path / "odd.pth", {**published(), **spoil}))
+
+
 def test_what_does_not_fit_is_named(tmp_path):
     tensors = published(extra=torch.zeros(1))
     del tensors["layer1.0.bn1.weight"]

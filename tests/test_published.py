@@ -48,6 +48,13 @@ def test_the_readmes_row_is_of_the_tasks_own_grid_and_names_what_was_better(resu
     assert table[2:] == ["| " + " | ".join([*cells, "[roads](results/roads)"]) + " |"]
 
 
+def test_a_row_of_fewer_seeds_is_not_called_the_best(tmp_path):
+    grid(tmp_path, "roads", *(("roads", "default", m, "default", {"dusk": value}, seeds)
+         for m, value, seeds in (("erm", 0.5, 3), ("gud", 0.9, 1), ("pgd", 0.6, 3), ("uncertainty_guided", 0.7, 3))))  # fmt: skip
+    row = results_table(published(tmp_path)).splitlines()[2]
+    assert "| **70.0 ± 1.0** |" in row and "| pgd: 60.0 ± 1.0 |" in row and "gud" not in row
+
+
 def test_variants_that_are_told_together_have_one_row(tmp_path):
     lines = [("books", v, m, "default", {"x": 0.5}, 2) for v in ("a", "b", "all") for m in ("erm", "uncertainty_guided")]
     grid(tmp_path, "books", *lines)

@@ -11,11 +11,14 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from unseen.batches import loaded
 from unseen.checks import whole
+from unseen.contracts import Task
+from unseen.data.root import MissingData
 from unseen.earlier import Key, earlier_run, published_runs, why_not
 from unseen.errors import UnseenError
 from unseen.methods import method_named
-from unseen.run import checked_seed, identity
+from unseen.run import TRAINED_ON, checked_seed, identity, trained_on
 from unseen.settings import resolve
 from unseen.tasks import task_named
 
@@ -192,6 +195,15 @@ def _settings(said: Any, where: str) -> dict[str, Any]:
     return {name: None if value == "none" else value for name, value in _table(said, where).items()}
 
 
+def _data_here(task: Task) -> dict[str, Any]:
+    """How much there is to learn from here, beside what published runs say of theirs; nothing where the data is elsewhere."""
+    try:
+        return {TRAINED_ON: trained_on(task, *(loaded(task.source, split) for split in ("train", "val")))}
+    except MissingData as error:
+        log.warning("published runs count without a look at the data they learned from: %s", error)
+        return {}
+
+
 def jobs_of(grid: Grid) -> list[Job]:
     """Every run of the grid, seed by seed, so that a grid that is stopped early has whole seeds."""
     folders: dict[str, Row] = {}
@@ -205,6 +217,7 @@ def jobs_of(grid: Grid) -> list[Job]:
     for word in grid.tasks:
         task = task_named(word)
         folder, domains = grid.runs / word.partition("/")[2], tuple(d.name for d in task.targets)
+        data_here = _data_here(task) if any(TRAINED_ON in run.config for run in published) else {}
         for name, row in folders.items():
             try:
                 chosen = resolve(task, method_named(row.method), grid.preset, {**grid.set, **row.set})
@@ -213,7 +226,7 @@ def jobs_of(grid: Grid) -> list[Job]:
                 raise UnseenError(f"{grid.path}, row {row.label}: {error}") from error
             remarks = tuple(net.remarks(chosen.loop["steps"]))
             for seed in grid.seeds:
-                told = identity(task, net, grid.preset, chosen, seed)
+                told = {**identity(task, net, grid.preset, chosen, seed), **data_here}
                 earlier = earlier_run(published, told, domains, task.source.name, task.metric, grid.samples)
                 jobs.append(Job(word, row, seed, folder / f"{name}-seed{seed}", told, domains, remarks, earlier))
     return sorted(jobs, key=lambda job: grid.seeds.index(job.seed))  # stable: within a seed as the grid has them

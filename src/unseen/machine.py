@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import platform
 import sys
 from pathlib import Path
 
@@ -23,6 +24,15 @@ def pick_device(name: str | torch.device = "auto") -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         raise UnseenError("device cuda: torch sees no CUDA device here; use cpu or auto")
     return torch.device(name)
+
+
+def processor() -> str:
+    """What computes here: the processor's name and the instructions torch uses of it, which decide a sum's last digits."""
+    name = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        name = next(line for line in lines if line.startswith("model name")).partition(":")[2].strip()
+    return f"{name}, {torch.backends.cpu.get_cpu_capability()}"
 
 
 def keep_freed_memory() -> None:

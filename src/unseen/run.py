@@ -30,7 +30,7 @@ from unseen.curves import Curves
 from unseen.errors import UnseenError
 from unseen.evidence import pixels
 from unseen.fit import REMEMBERED, calibrate, finite
-from unseen.machine import forget_peak_memory, peak_memory, pick_device
+from unseen.machine import forget_peak_memory, peak_memory, pick_device, processor
 from unseen.methods import method_named
 from unseen.metrics import measure
 from unseen.progress import TrainingProgress
@@ -53,6 +53,7 @@ from unseen.store import (
 log = logging.getLogger("unseen")
 
 RECORD = ("run", "step", "domain", "split", "metric", "value")
+TRAINED_ON = "trained_on"
 SNAPSHOTS = 8  # moments of a run that the paper's figures are drawn from
 SNAPSHOT_SAMPLES = 128
 SNAPSHOT_PICTURES = 8  # of these samples are kept as pictures, to lay the noise maps over
@@ -177,7 +178,7 @@ def train(
         **identity(task, net, preset, settings, seed),
         "task_word": task_word or task.name, "class_names": list(task.class_names),
         "command": _command(), "overrides": overrides or {},
-        "device": str(where), "threads": torch.get_num_threads(), "commit": commit_here(),
+        "device": str(where), "processor": processor(), "threads": torch.get_num_threads(), "commit": commit_here(),
         "versions": {"unseen": unseen.__version__, "torch": torch.__version__, "python": platform.python_version()},
     }  # fmt: skip
     if run.done and resume:
@@ -191,7 +192,7 @@ def train(
     source, held_out = (loaded(task.source, split) for split in ("train", "val"))
     if (size := len(source)) < loop["batch"]:  # type: ignore[arg-type]
         raise UnseenError(f"{task.source.name}/train has {size} samples, fewer than one batch of {loop['batch']}")
-
+    config[TRAINED_ON] = trained_on(task, source, held_out)
     for remark in net.remarks(loop["steps"]):
         log.warning(remark)
     forget_peak_memory()
@@ -336,6 +337,11 @@ def identity(task: Task, net: Method, preset: str, chosen: Resolved, seed: int) 
     return {"format": 1, "run": digest[:8], **told}
 
 
+def trained_on(task: Task, source: Dataset, held_out: Dataset) -> dict[str, int]:
+    """How much data a run learned from: two runs of one name and seed on different downloads are not the same run."""
+    return {"train": len(source), "val": len(held_out), "classes": task.classes}  # type: ignore[arg-type]
+
+
 def same_run(run: Run, config: dict[str, Any]) -> None:
     """Refuse a folder whose run is not the one that the configuration tells of."""
     before = run.config
@@ -365,6 +371,9 @@ def difference(before: dict[str, Any], config: dict[str, Any]) -> tuple[str, Any
                 return changed[0]
             continue  # a setting of None that only one of them has heard of
         return name, old, new
+    old, new = before.get(TRAINED_ON), config.get(TRAINED_ON)
+    if old is not None and new is not None and old != new:  # runs of before may not say
+        return TRAINED_ON, old, new
     return None
 
 

@@ -34,7 +34,8 @@ def main() -> None:
             app(exit_on_error=False, print_error=False, error_console=Console(stderr=True))
     except UnusedCliTokensError as error:
         words = " ".join(error.unused_tokens or [])
-        say(f"error: {words} is more than this command takes; what has a name is said with it, such as --method NAME: try --help")
+        named = "what has a name is said with it, such as --method NAME, and each setting with a --set of its own"
+        say(f"error: {words} is more than this command takes; {named}: try --help")
         sys.exit(2)
     except (CycloptsError, UnseenError, OSError) as error:  # an OSError names its file: no space, no permission, no such folder
         say(f"error: {error}")

@@ -46,10 +46,10 @@ def check(name: str, *, json_: Json = False) -> None:
     Parameters
     ----------
     name
-        A name from `unseen data list`.
+        A name from `unseen data list`, or a task's.
     """
     rows = stock.check(name)
-    finish(name, rows, all(row["state"] == "ok" or not (row["needed"] or row["state"] == "broken") for row in rows), json_)
+    finish(name, rows, bool(stock.enough(name, rows)) and all(row["state"] != "broken" for row in rows), json_)
 
 
 @data_app.command
@@ -61,7 +61,7 @@ def fetch(name: str, *, json_: Json = False) -> None:
     Parameters
     ----------
     name
-        A name from `unseen data list`.
+        A name from `unseen data list`, or a task's.
     """
     rows = stock.fetch(name)
     finish(name, rows, all(row["state"] != "failed" for row in rows), json_)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import App
 
@@ -68,11 +68,13 @@ def train(
         raise UnseenError(f"{run.folder}/records.jsonl has lost its records: train the run again")
     result = {
         "run": str(run.folder),
-        **{k: config[k] for k in ("task", "method", "preset", "seed")},
+        "task": config["task"],
+        "variant": config.get("variant", "default"),
+        **{k: config[k] for k in ("method", "preset", "seed")},
         "source_val": value,
     }
     if not emit(result, json_):
-        show(f"{config['task']} {config['method']}", ["", ""], [["run", run.folder], ["held-out source", percent(value)]])
+        show(f"{_title(result)} {config['method']}", ["", ""], [["run", run.folder], ["held-out source", percent(value)]])
         own = f" --task {task}" if ":" in task else ""
         print(f"next: unseen evaluate {run.folder}{own}")
         if tensorboard:
@@ -98,12 +100,23 @@ def evaluate(
     adapted = result.get("adapted_to")
     rows += [[f"{d} (adapted to)" if d == adapted else d, percent(f[metric]), f["n"]] for d, f in result["domains"].items()]
     rows.append(["average, unseen", _share(result["average"]), ""])
-    show(f"{result['task']} {result['method']} seed {result['seed']}", ["domain", metric, "n"], rows)
+    show(f"{_title(result)} {result['method']} seed {result['seed']}", ["domain", metric, "n"], rows)
     if "classes" in result["source"]:
         domains = {result["source"]["name"]: result["source"], **result["domains"]}
         names = list(result["source"]["classes"])
-        of_class = [[n, *(_share(d["classes"][n]) for d in domains.values())] for n in names]
-        show("intersection over union of each class", ["class", *domains], of_class)
+        for first in range(0, len(domains), TABLE_WIDTH):
+            shown = dict(list(domains.items())[first : first + TABLE_WIDTH])
+            of_class = [[n, *(_share(d["classes"][n]) for d in shown.values())] for n in names]
+            show("intersection over union of each class", ["class", *shown], of_class)
+
+
+TABLE_WIDTH = 4  # domains beside each other: more would not fit a terminal of 80 columns
+
+
+def _title(of: dict[str, Any]) -> str:
+    """A task with the variant that a run is of."""
+    variant = of.get("variant", "default")
+    return of["task"] if variant == "default" else f"{of['task']}/{variant}"
 
 
 def _share(value: float | None) -> str:

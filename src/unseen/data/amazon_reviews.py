@@ -181,7 +181,10 @@ def extracted_counts(source: str, trained_on: int, domain: str, first: int, end:
     texts, labels = _shuffled(domain, data_root())
     if len(texts) <= (first if end is None else end - 1):
         wanted = first + 1 if end is None else end
-        raise UnseenError(f"{domain} has {len(texts)} reviews with texts of their own; {wanted} are needed: {remedy(NAME)}")
+        where = data_folder(NAME)
+        raise UnseenError(
+            f"{where} has {len(texts)} reviews of {domain} with texts of their own; {wanted} are needed: {remedy(NAME)}"
+        )
     words = _vocabulary(source, trained_on, data_root())
     return _dense(counted(texts[first:end], words), labels[first:end])
 
@@ -246,9 +249,12 @@ def _blocks(folder: Path) -> list[tuple[str, str, float]]:
     for path in (folder / "negative.review", folder / "positive.review"):
         _must_exist(path)
         # The published files are neither XML nor of one encoding.
-        found = re.findall(r"<review>(.*?)</review>", path.read_text(errors="replace"), re.DOTALL)
+        text = path.read_text(errors="replace")
+        found = re.findall(r"<review>(.*?)</review>", text, re.DOTALL)
         if not found:
             raise _off(path, "it holds no review", _REVIEW)
+        if (begun := text.count("<review>")) != len(found):
+            raise _off(path, f"{begun} reviews begin and {len(found)} end: it may have been cut short", _REVIEW)
         for number, block in enumerate(found, start=1):
             parts = dict(re.findall(r"<(title|rating|review_text)>\s*(.*?)\s*</\1>", block, re.DOTALL))
             try:

@@ -16,7 +16,7 @@ from unseen.data import cifar10
 from unseen.data.corruptions import CORRUPTIONS, SEVERITIES, VERSION, corrupted
 from unseen.data.corruptions.weather import frost_folder, overlays
 from unseen.data.made_once import Arrays, made_once
-from unseen.data.root import MissingData, data_folder, remedy
+from unseen.data.root import data_folder, remedy
 from unseen.errors import UnseenError
 
 log = logging.getLogger("unseen")
@@ -82,7 +82,7 @@ def _announce() -> None:
 
 def _mapped(path: Path) -> NDArray:
     if not path.exists():
-        raise MissingData(
+        raise UnseenError(
             f"{path} is missing: expected {_LAYOUT}; complete the folder, or take it away to have all corruptions made here"
         )
     try:

@@ -34,7 +34,15 @@ SEQUENCES = {
     "dusk": ("camvid/0001TP",),
     "clear": ("carla/clear",),
 }
-# The look-up in classes.json from a domain's own class numbers to the common ones.
+# The common class of each class number that a data set has: CamVid's eleven in SegNet's order, 11 for none, and CARLA's tags.
+COMMON = {
+    "camvid": (*CLASSES, None, None),  # its tenth is bicyclists
+    "carla_clear23": (
+        None, "building", "fence", None, "person", "pole", "road", "road", "sidewalk", "vegetation", "vehicle", "building",
+        "sign", "sky", None, "building", None, "fence", "sign", None, None, None, "vegetation",
+    ),
+}  # fmt: skip
+# The look-up, here or in a user's classes.json, from a domain's own class numbers to the common ones.
 _LOOKUP = {"day": "camvid", "dusk": "camvid", "clear": "carla_clear23"}
 _LAYOUT = "images/<name>.jpg beside labels/<name>.png of class numbers, 8-bit grey, 255 for pixels without a class"
 _TABLE = 'common10 with "names", the ten classes in our order, and "lookup" with a list of class numbers for each data set'
@@ -127,26 +135,31 @@ def must_be_readable(domain: str, folder: Path | None = None) -> int:
 
 
 def class_lookup(domain: str, folder: Path | None = None) -> Array:
-    """The common class of each of a domain's own class numbers, (256,); 255 stays 255."""
+    """The common class of each of a domain's own class numbers, (256,); 255 stays 255. A user's classes.json goes before ours."""
     path = (data_folder(NAME) if folder is None else folder) / "classes.json"
+    if not path.exists():
+        ours = COMMON[_LOOKUP[domain]]
+        return _table([IGNORE if name is None else CLASSES.index(name) for name in ours])
     try:
         common = json.loads(path.read_text())["common10"]
         names, numbers = tuple(common["names"]), list(common["lookup"][_LOOKUP[domain]])
-    except FileNotFoundError:
-        raise MissingData(f"{path} is missing; {remedy(NAME)}") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise off(path, f"{type(error).__name__}: {error}", _TABLE) from error
     if names != CLASSES:
         raise off(path, f"its names are {', '.join(map(str, names))}", f"{_TABLE}: {', '.join(CLASSES)}")
     if not all(type(n) is int and (0 <= n < len(CLASSES) or n == IGNORE) for n in numbers) or not 0 < len(numbers) < IGNORE:
         raise off(path, f"its look-up of {_LOOKUP[domain]} is {numbers}", f"numbers from 0 to {len(CLASSES) - 1}, or {IGNORE}")
+    return _table(numbers)
+
+
+UNKNOWN = 254  # in a look-up: a class number that the data set does not have
+
+
+def _table(numbers: list[int]) -> Array:
     table = np.full(256, UNKNOWN, np.uint8)
     table[: len(numbers)] = numbers
     table[IGNORE] = IGNORE
     return table
-
-
-UNKNOWN = 254  # in a look-up: a class number that the data set does not have
 
 
 def image_at(path: Path, size: tuple[int, int]) -> Array:

@@ -21,6 +21,7 @@ LISTS = {"val": "validation_list.txt", "test": "testing_list.txt"}  # what is in
 SPLITS = ("train", *LISTS)
 NOISES = "_background_noise_"
 PUBLISHED_WORDS = 30
+RATES = range(1_000, 400_001)  # what a recorder may say; a broken header says anything
 _LAYOUT = (
     "folders named by the words, each with WAV clips, beside validation_list.txt and testing_list.txt with lines `yes/1.wav`"
 )
@@ -130,6 +131,8 @@ def read_clip(path: Path) -> Samples:
         channels, rate = soundfile.read(path, dtype="float32", always_2d=True)
     except soundfile.LibsndfileError as error:
         raise UnseenError(f"{path} is no sound that can be read ({error.error_string}); {remedy(NAME)}") from error
+    if rate not in RATES:
+        raise UnseenError(f"{path} says it was taken at {rate} Hz: expected {RATES[0]} to {RATES[-1]}; {remedy(NAME)}")
     if not len(channels):
         raise UnseenError(f"{path} holds no sound: its length is 0; {remedy(NAME)}")
     samples = channels.mean(axis=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,16 @@ def data_sets() -> list[Row]:
 def check(name: str, root: Path | None = None) -> list[Row]:
     """Read every split that is there: `state` is ok, missing or broken, `problem` says what is wrong."""
     data = data_set(name)
-    folder = (data_root() if root is None else root) / name
-    return [_checked(data, part, folder) for part in data.parts]
+    folder = (data_root() if root is None else root) / data.name
+    rows = [_checked(data, part, folder) for part in data.parts]
+    if enough(name, rows):  # for some variant: then what another one would need can be done without
+        return [{**row, "needed": row["needed"] and row["state"] != "missing"} for row in rows]
+    return rows
+
+
+def enough(name: str, rows: Sequence[Row]) -> list[str]:
+    """What can be run with the splits that are there and whole."""
+    return data_set(name).enough_for([f"{row['domain']} {row['split']}" for row in rows if row["state"] == "ok"])
 
 
 def fetch(name: str, root: Path | None = None) -> list[Row]:
@@ -38,7 +47,7 @@ def fetch(name: str, root: Path | None = None) -> list[Row]:
     A split that can be read is left alone, whether or not its bytes are the publisher's.
     """
     data = data_set(name)
-    folder = (data_root() if root is None else root) / name
+    folder = (data_root() if root is None else root) / data.name
     return [_fetched(data, part, folder) for part in data.parts]
 
 

@@ -117,6 +117,8 @@ def load_pretrained(body: nn.Module, path: str | Path) -> None:
     if problems := [f"{kind}: {_some(names)}" for kind, names in found.items() if names]:
         advice = "the file must be of a ResNet of the same depth, and depth 18 and 50 are published at width 1"
         raise UnseenError(f"{path} does not fit this model: {'; '.join(problems)}; {advice}")
+    if spoilt := [name for name in own if name in tensors and not tensors[name].isfinite().all()]:
+        raise UnseenError(f"{path} holds weights that are not finite numbers: {_some(spoilt)}; get the file again")
     body.load_state_dict({name: tensors.get(name, own[name]) for name in own})
 
 
@@ -132,7 +134,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         tensors = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # unpickling raises whatever a broken byte leads to
         raise UnseenError(f"{path} cannot be read as weights ({type(error).__name__}: {str(error)[:200]})") from error
-    if not isinstance(tensors, dict) or not all(isinstance(t, Tensor) for t in tensors.values()):
+    if not isinstance(tensors, dict) or not all(isinstance(k, str) and isinstance(t, Tensor) for k, t in tensors.items()):
         raise UnseenError(f"{path} must hold a state dict, names with a tensor each, and nothing else")
     return tensors
 

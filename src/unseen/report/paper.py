@@ -28,10 +28,13 @@ def reported() -> dict[str, Any]:
 def paper_figure(task: str, variant: str, method: str, domains: Sequence[str], every: bool = False) -> Reported | None:
     """The paper's figure for one domain or for an average: of the same, or if these are all, its own."""
     results = reported()["results"]
+    if f"{task}/{variant}" in reported()["of_other_data"]:
+        return None
     by_method = results.get(f"{task}/{variant}", results.get(f"{task}/*", {}))
     told = by_method.get(method, {})
+    remark = reported()["remarks"].get(task, "")
     if domains and all(d in told for d in domains):
-        return Reported(math.fsum(told[d] for d in domains) / len(domains))
+        return Reported(math.fsum(told[d] for d in domains) / len(domains), remark)
     if every and "average" in told:
         own = [d for d in told if d != "average"]
         return Reported(told["average"], f"over {', '.join(own)}" if own else "over 15 corruptions at 5 severities")

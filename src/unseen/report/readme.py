@@ -44,7 +44,8 @@ def results_table(lines: Sequence[Line]) -> str:
         if pair is None or _part_of_a_whole(lines, pair[0]):
             continue
         plain, ours = pair
-        others = [line for line in lines if (line.grid, line.where) == (ours.grid, where) and line not in pair]
+        same = (ours.grid, where, ours.seeds)  # a row of fewer seeds does not compare
+        others = [line for line in lines if (line.grid, line.where, line.seeds) == same and line not in pair]
         best = max(others, key=Line.value, default=None)
         top = max(line.value() for line in (*pair, *others))
         rows.append([

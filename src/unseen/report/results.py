@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from unseen.report.figures import mean_and_std
 from unseen.report.tables import markdown, percent
 
 # What runs.json tells of a run's configuration.
-TOLD = ("run", "preset", "loop", "settings", "model", "commit", "versions", "device", "threads")
+TOLD = ("run", "preset", "loop", "settings", "model", "commit", "versions", "device", "processor", "threads", "trained_on")
 WIDE = 8  # figures in a row; more of them stand below each other, with a column for each method
 
 
@@ -60,7 +61,8 @@ def page(facts: Mapping[str, Any], parts: Sequence[Part]) -> str:
         f"# {facts['task']}: {facts['metric']}, %",
         f"Made by `{facts['command']}` from the records of its runs{_carried(parts)}; seeds {', '.join(map(str, seeds))}; commit "
         f"{', '.join(commits)}; last checkpoints unless a column says otherwise; mean ± std over seeds; in brackets what the "
-        f"paper reports. {_looked_at(facts)}Seconds are of training, one thread a run, on whatever else the machine was doing.",
+        f"paper reports. {_looked_at(facts)}{_computed_by(parts)}"
+        f"Seconds are of training, one thread a run, on whatever else the machine was doing.",
     ]
     for part in parts:
         if len(parts) > 1:
@@ -76,10 +78,23 @@ def page(facts: Mapping[str, Any], parts: Sequence[Part]) -> str:
     return "\n\n".join(told) + "\n"
 
 
+def _each_once(parts: Sequence[Part]) -> list[dict[str, Any]]:
+    return [run for part in parts if part.source for run in part.runs]  # all variants together have no source
+
+
 def _carried(parts: Sequence[Part]) -> str:
-    runs = [run for part in parts if part.source for run in part.runs]  # each once: all variants together have no source
+    runs = _each_once(parts)
     count = sum("records" not in run for run in runs)
     return f", {count} of {len(runs)} as published earlier" if count else ""
+
+
+def _computed_by(parts: Sequence[Part]) -> str:
+    """Where runs of one seed may differ because processors round differently."""
+    kinds = Counter(run["config"].get("processor", "one that the run does not name") for run in _each_once(parts))
+    if len(kinds) < 2:
+        return ""
+    told = "; ".join(f"{count} runs on {kind}" for kind, count in kinds.most_common())
+    return f"Processors round differently, and a seed does not tie runs of two of them together: {told}. "
 
 
 def _looked_at(facts: Mapping[str, Any]) -> str:

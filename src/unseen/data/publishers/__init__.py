@@ -19,9 +19,12 @@ DATA_SETS: dict[str, DataSet] = {data.name: data for data in (DIGITS, CIFAR10, D
 
 
 def data_set(name: str) -> DataSet:
-    if name not in DATA_SETS:
+    """The data set of that name, or the one that a task of that name reads."""
+    task = name.partition("/")[0]
+    found = next((data for data in DATA_SETS.values() if task == data.name or task in data.read_by), None)
+    if found is None:
         raise UnseenError(f'no data set "{name}"; there are: {", ".join(DATA_SETS)}')
-    return DATA_SETS[name]
+    return found
 
 
 __all__ = ["DATA_SETS", "DataSet", "Part", "PublishedFile", "data_set"]

@@ -31,6 +31,8 @@ AMAZON_REVIEWS = DataSet(
     ),
     main_file=lambda part: f"{part.domain}.jsonl.gz" if part.split == "raw" else f"msda5000_{part.domain}_{part.split}.npz",
     count=lambda part, folder: _count(part, folder),
+    read_by=("amazon_shifts",),
+    ways={"the published counts": ("* train", "* test"), "the variants whose names end in _raw": ("* raw",)},
 )
 
 

@@ -44,6 +44,8 @@ CIFAR10 = DataSet(
     ),
     main_file=lambda part: _MAIN_FILE[part.domain, part.split],
     count=lambda part, folder: _count(part, folder),
+    read_by=("cifar10_c", "cifar_shifts"),
+    ways={"corruptions made here": ("cifar10 *", "frost *"), "CIFAR-10-C as published": ("cifar10 *", "cifar10_c *")},
 )  # fmt: skip
 
 

@@ -63,4 +63,5 @@ DIGITS = DataSet(
     ),
     main_file=lambda part: digits.MAIN_FILE[part.domain, part.split],
     count=lambda part, folder: len(digits.originals(part.domain, part.split, folder)[1]),
+    read_by=("digits_shifts", "digit_pairs"),
 )  # fmt: skip

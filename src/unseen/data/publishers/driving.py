@@ -12,7 +12,7 @@ _CAMVID, _CARLA, _SYNTHIA = (
     "https://carla.org",
     "https://synthia-dataset.net",
 )
-_LAYOUT = "put it as docs/tasks/driving.md says: {folder}/camvid, {folder}/carla and {folder}/classes.json"
+_LAYOUT = "put it as docs/tasks/driving.md says: {folder}/camvid and {folder}/carla"
 _SEQUENCE = (
     f"its publisher asks for a registration: get the video sequence from {_SYNTHIA} and unpack it, so that "
     "{folder}/synthia holds a folder such as SYNTHIA-SEQS-01-DAWN"
@@ -34,6 +34,11 @@ DRIVING = DataSet(
     ),
     main_file=lambda part: {"day": "camvid", "dusk": "camvid", "clear": "carla"}.get(part.domain, "synthia"),
     count=lambda part, folder: _count(part, folder),
+    ways={
+        "camvid_day": ("day all", "dusk all"),
+        "carla_clear": ("clear all", "day all", "dusk all"),
+        **{f"synthia_{weather}": (f"highway_{weather} all", "ny_* all", "euro_* all") for weather in _PLACES["highway"]},
+    },
 )  # fmt: skip
 
 

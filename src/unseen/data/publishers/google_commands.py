@@ -23,6 +23,7 @@ GOOGLE_COMMANDS = DataSet(
     ),
     main_file=lambda part: speech.VERSION_FOLDER,
     count=lambda part, folder: _count(part, folder),
+    read_by=("speech_shifts",),
 )
 
 

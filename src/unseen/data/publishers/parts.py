@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 
@@ -30,6 +31,10 @@ class Part:
     files: tuple[PublishedFile, ...] = ()
     by_hand: str = ""  # how to get it, where no program can; {folder} is the data set's
 
+    @property
+    def title(self) -> str:
+        return f"{self.domain} {self.split}"
+
 
 @dataclass(frozen=True)
 class DataSet:
@@ -40,3 +45,15 @@ class DataSet:
     parts: tuple[Part, ...]
     main_file: Callable[[Part], str]
     count: Callable[[Part, Path], int]
+    read_by: tuple[str, ...] = ()  # tasks of another name
+    # Each a set of parts, as patterns of "domain split", that some variant can do with; else what is `needed`.
+    ways: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def enough_for(self, there: Collection[str]) -> list[str]:
+        """The ways whose parts are all there."""
+        needed = tuple(part.title for part in self.parts if part.needed)
+        return [
+            way
+            for way, patterns in (self.ways or {self.name: needed}).items()
+            if {part.title for part in self.parts if any(fnmatchcase(part.title, p) for p in patterns)} <= set(there)
+        ]

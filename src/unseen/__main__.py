@@ -1,0 +1,5 @@
+"""`python -m unseen`: the command line."""
+
+from unseen.cli import main
+
+main()
