@@ -292,6 +292,7 @@ def test_runs_that_learned_from_other_data_or_on_another_processor_are_told(grid
     gone = [(run["method"], run["setting"], run["seed"]) for run in said["runs"][:1]]
     assert [(j.row.method, j.row.setting, j.seed) for j in jobs_of(wanted) if j.earlier is None] == gone
     assert "with trained_on = {'train': 299" in caplog.text
+    assert "1 published runs do not say how much data they learned from" in caplog.text
     said["runs"][0]["trained_on"]["train"] = 300
     path.write_text(json.dumps(said))
     write_tables(wanted)
