@@ -161,7 +161,7 @@ def with_published(grid: Grid, folders: Sequence[Path]) -> Grid:
     """The grid, where runs of these results count as finished if they are the very runs it asks for."""
     published = [run for folder in folders for run in published_runs(folder)]
     if silent := sum(TRAINED_ON not in run.config for run in published):
-        log.warning("%d published runs do not say how much data they learned from, and count as if it were this machine's", silent)
+        log.warning("%d published runs do not say how much data they learned from, and count as if it were this one's", silent)
     wanted = replace(grid, published=tuple(folders), command=f"{grid.command} --published {shlex.join(map(str, folders))}")
     for job in jobs_of(wanted):
         if job.earlier is None:
