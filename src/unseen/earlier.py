@@ -113,10 +113,22 @@ def earlier_run(
     return found[0][1] if found else None
 
 
-def why_not(published: Iterable[PublishedRun], key: Key, *asked: Any) -> list[str]:
-    """Why runs that are published under a line's name do not count for it."""
-    return [f"{run.path} has {run.label}, but {why}: it does not count"
-            for run in published if run.key == key and (why := run.unlike(*asked))]  # fmt: skip
+def why_not(published: Iterable[PublishedRun], key: Key, *asked: Any) -> list[tuple[PublishedRun, str]]:
+    """Runs that are published under a line's name and do not count for it, and why."""
+    return [(run, why) for run in published if run.key == key and (why := run.unlike(*asked))]
+
+
+def remarks_on(left_out: Iterable[tuple[PublishedRun, str]]) -> list[str]:
+    """What a person is told of runs that do not count: once for each method and reason, not for each seed and variant."""
+    alike: dict[tuple[Any, ...], list[PublishedRun]] = {}
+    for run, why in left_out:
+        _, method, setting, _ = run.key
+        alike.setdefault((run.path, method, setting, why), []).append(run)
+    return [
+        f"{path} has {runs[0].label}, but {why}: it does not count"
+        + (f", nor do {len(runs) - 1} others of {runs[0].key[1]}" if len(runs) > 1 else "")
+        for (path, _, _, why), runs in alike.items()
+    ]
 
 
 def must_keep(folder: Path, kept: Iterable[Key]) -> None:

@@ -15,7 +15,7 @@ from unseen.batches import loaded
 from unseen.checks import whole
 from unseen.contracts import Task
 from unseen.data.root import MissingData
-from unseen.earlier import Key, earlier_run, published_runs, why_not
+from unseen.earlier import Key, earlier_run, published_runs, remarks_on, why_not
 from unseen.errors import UnseenError
 from unseen.methods import method_named
 from unseen.run import TRAINED_ON, checked_seed, identity, trained_on
@@ -163,10 +163,14 @@ def with_published(grid: Grid, folders: Sequence[Path]) -> Grid:
     if silent := sum(TRAINED_ON not in run.config for run in published):
         log.warning("%d published runs do not say how much data they learned from, and count as if it were this one's", silent)
     wanted = replace(grid, published=tuple(folders), command=f"{grid.command} --published {shlex.join(map(str, folders))}")
-    for job in jobs_of(wanted):
-        if job.earlier is None:
-            for remark in why_not(published, job.key, job.identity, job.domains, task_named(job.task).metric, grid.samples):
-                log.warning(remark)
+    left_out = [
+        found
+        for job in jobs_of(wanted)
+        if job.earlier is None
+        for found in why_not(published, job.key, job.identity, job.domains, task_named(job.task).metric, grid.samples)
+    ]
+    for remark in remarks_on(left_out):
+        log.warning(remark)
     return wanted
 
 
