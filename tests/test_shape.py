@@ -21,6 +21,7 @@ LEVELS = [
     {"bench"},
     {"few_shot", "demo"},
     {"cli"},
+    {"__main__"},
 ]
 
 
