@@ -60,6 +60,7 @@ class Grid:
     samples: int | None = None  # of each domain at most, in the exam; none means all
     averages: dict[str, list[str]] = field(default_factory=dict)  # further averages over some domains: names or patterns
     published: tuple[Path, ...] = ()  # folders of results whose runs count as finished
+    data_here: dict[str, dict[str, Any]] = field(default_factory=dict)  # by task: what published runs are compared with
     command: str = ""
 
     @property
@@ -162,7 +163,10 @@ def with_published(grid: Grid, folders: Sequence[Path]) -> Grid:
     published = [run for folder in folders for run in published_runs(folder)]
     if silent := sum(TRAINED_ON not in run.config for run in published):
         log.warning("%d published runs do not say how much data they learned from, and count as if it were this one's", silent)
-    wanted = replace(grid, published=tuple(folders), command=f"{grid.command} --published {shlex.join(map(str, folders))}")
+    told = any(TRAINED_ON in run.config for run in published)
+    data_here = {word: _data_here(task_named(word)) for word in grid.tasks} if told else {}
+    command = f"{grid.command} --published {shlex.join(map(str, folders))}"
+    wanted = replace(grid, published=tuple(folders), data_here=data_here, command=command)
     left_out = [
         found
         for job in jobs_of(wanted)
@@ -223,7 +227,6 @@ def jobs_of(grid: Grid) -> list[Job]:
     for word in grid.tasks:
         task = task_named(word)
         folder, domains = grid.runs / word.partition("/")[2], tuple(d.name for d in task.targets)
-        data_here = _data_here(task) if any(TRAINED_ON in run.config for run in published) else {}
         for name, row in folders.items():
             try:
                 chosen = resolve(task, method_named(row.method), grid.preset, {**grid.set, **row.set})
@@ -232,7 +235,7 @@ def jobs_of(grid: Grid) -> list[Job]:
                 raise UnseenError(f"{grid.path}, row {row.label}: {error}") from error
             remarks = tuple(net.remarks(chosen.loop["steps"]))
             for seed in grid.seeds:
-                told = {**identity(task, net, grid.preset, chosen, seed), **data_here}
+                told = {**identity(task, net, grid.preset, chosen, seed), **grid.data_here.get(word, {})}
                 earlier = earlier_run(published, told, domains, task.source.name, task.metric, grid.samples)
                 jobs.append(Job(word, row, seed, folder / f"{name}-seed{seed}", told, domains, remarks, earlier))
     return sorted(jobs, key=lambda job: grid.seeds.index(job.seed))  # stable: within a seed as the grid has them

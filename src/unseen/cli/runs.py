@@ -18,6 +18,8 @@ from unseen.run import train as train_run
 from unseen.settings import parse
 from unseen.tasks import task_named
 
+TABLE_WIDTH = 4  # domains beside each other: more would not fit a terminal of 80 columns
+
 
 def attach(app: App) -> None:
     for command in (train, evaluate, score, pictures):
@@ -108,9 +110,6 @@ def evaluate(
             shown = dict(list(domains.items())[first : first + TABLE_WIDTH])
             of_class = [[n, *(_share(d["classes"][n]) for d in shown.values())] for n in names]
             show("intersection over union of each class", ["class", *shown], of_class)
-
-
-TABLE_WIDTH = 4  # domains beside each other: more would not fit a terminal of 80 columns
 
 
 def _title(of: dict[str, Any]) -> str:
