@@ -46,7 +46,13 @@ def sheet(image: NDArray[np.uint8], scale: int = 3) -> Image.Image:
     draw, font = ImageDraw.Draw(canvas), ImageFont.load_default(18)
     rows = [(group, name) for group, names in GROUPS.items() for name in names]
     for column, title in enumerate(["clean", *(f"severity {severity}" for severity in SEVERITIES)]):
-        draw.text((words + column * (tile + margin) + tile // 2, heading // 2), title, fill="black", font=font, anchor="mm")
+        draw.text(
+            (words + column * (tile + margin) + tile // 2, heading // 2),
+            title,
+            fill="black",
+            font=font,
+            anchor="mm",
+        )
     for row, (group, name) in enumerate(rows):
         top = heading + row * (tile + margin)
         draw.text((8, top + tile // 2 - 20), f"{group}\n{name}", fill="black", font=font)
@@ -58,7 +64,9 @@ def sheet(image: NDArray[np.uint8], scale: int = 3) -> Image.Image:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--images", type=int, default=2000)
     parser.add_argument("--sheet", type=Path, help="write the contact sheet to this PNG")
     parser.add_argument("--show", type=int, default=11, help="which test image the sheet shows")
@@ -68,7 +76,16 @@ def main() -> None:
     images = test_images(args.images)
     seconds = timed(images)
     sets = len(CORRUPTIONS) * len(SEVERITIES)
-    print(json.dumps({"sets": sets, "images": len(images), "seconds": round(sum(seconds.values()), 2), "by_corruption": seconds}))
+    print(
+        json.dumps(
+            {
+                "sets": sets,
+                "images": len(images),
+                "seconds": round(sum(seconds.values()), 2),
+                "by_corruption": seconds,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

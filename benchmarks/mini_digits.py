@@ -16,11 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from unseen.exam import evaluate, score
+from unseen.experiments.evaluate import evaluate, score
 from unseen.report.figures import mean_and_std
 from unseen.report.tables import markdown, percent
-from unseen.run import Run
 from unseen.tasks import task_named
+from unseen.training.run import Run
 
 PRINTED_SIGN = ["--set", "noise_sign=positive", "--set", "noise_scale=8"]
 TWO_SITES = ["--method", "uncertainty_guided", "--set", "sites=conv1,conv2", *PRINTED_SIGN]
@@ -46,7 +46,9 @@ def unseen(*words: str) -> dict[str, Any]:
 
 def measured(variant: str, seed: int, runs: Path) -> dict[str, Any]:
     folder = str(runs / f"{variant}-seed{seed}")
-    unseen("train", "mini_digits", *VARIANTS[variant], "--seed", str(seed), "--out", folder, "--resume")
+    unseen(
+        "train", "mini_digits", *VARIANTS[variant], "--seed", str(seed), "--out", folder, "--resume"
+    )
     run = Run(folder)
     per_step = [r for r in run.records() if r["metric"] == "seconds_per_step"][-1]
     seconds = per_step["value"] * per_step["step"]
@@ -54,7 +56,11 @@ def measured(variant: str, seed: int, runs: Path) -> dict[str, Any]:
     evaluated = evaluate(run, task)
     domains = [evaluated["source"]["name"], *evaluated["domains"]]
     scores = {name: score(run, task, name) for name in domains}
-    print(f"{variant} seed {seed}: average {percent(evaluated['average'])} in {seconds:.0f} s", file=sys.stderr, flush=True)
+    print(
+        f"{variant} seed {seed}: average {percent(evaluated['average'])} in {seconds:.0f} s",
+        file=sys.stderr,
+        flush=True,
+    )
     return {
         "variant": variant,
         "seed": seed,
@@ -70,7 +76,10 @@ def summary(results: list[dict[str, Any]], variants: list[str]) -> list[dict[str
     for variant in variants:
         mine = [r for r in results if r["variant"] == variant]
         method = "erm" if variant == "erm" else "uncertainty_guided"
-        values = {d: [r["evaluated"]["domains"][d]["accuracy"] for r in mine] for d in mine[0]["evaluated"]["domains"]}
+        values = {
+            d: [r["evaluated"]["domains"][d]["accuracy"] for r in mine]
+            for d in mine[0]["evaluated"]["domains"]
+        }
         values["average"] = [r["evaluated"]["average"] for r in mine]
         for domain, of_seeds in values.items():
             mean, std = mean_and_std(of_seeds)
@@ -95,22 +104,41 @@ def table(results: list[dict[str, Any]], variants: list[str]) -> str:
         columns += [[r["evaluated"]["average"] for r in mine]]
         cells = ["{:.1f} ± {:.1f}".format(*(100 * v for v in mean_and_std(c))) for c in columns]
         rows.append([variant, *cells, f"{mean_and_std([r['seconds'] for r in mine])[0]:.0f}"])
-    accuracy = markdown(["accuracy, %", "source (held out)", *domains, "average, unseen", "seconds a run"], rows)
+    accuracy = markdown(
+        ["accuracy, %", "source (held out)", *domains, "average, unseen", "seconds a run"], rows
+    )
     per_seed = [
         [r["variant"], r["seed"], percent(r["evaluated"]["average"])]
         for r in sorted(results, key=lambda r: (r["variant"], r["seed"]))
     ]
     scored = [r for r in results if r["variant"] == "uncertainty_guided"]
     alarms = [
-        [name, *(f"{r['scores'][name]['score']:.3f}{' ALARM' if r['scores'][name]['alarm'] else ''}" for r in scored)]
+        [
+            name,
+            *(
+                f"{r['scores'][name]['score']:.3f}{' ALARM' if r['scores'][name]['alarm'] else ''}"
+                for r in scored
+            ),
+        ]
         for name in first["scores"]
     ]
-    uncertainty = markdown(["domain uncertainty", *(f"seed {r['seed']}" for r in scored)], alarms) if scored else ""
-    return "\n\n".join([accuracy, markdown(["variant", "seed", "average, unseen"], per_seed), uncertainty]) + "\n"
+    uncertainty = (
+        markdown(["domain uncertainty", *(f"seed {r['seed']}" for r in scored)], alarms)
+        if scored
+        else ""
+    )
+    return (
+        "\n\n".join(
+            [accuracy, markdown(["variant", "seed", "average, unseen"], per_seed), uncertainty]
+        )
+        + "\n"
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), default=MAIN)
     parser.add_argument("--workers", type=int, default=2)
@@ -121,10 +149,19 @@ def main() -> None:
     with ThreadPoolExecutor(args.workers) as pool:
         results = list(pool.map(lambda job: measured(*job, args.runs), jobs))
     args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "summary.json").write_text(json.dumps(summary(results, args.variants), indent=2) + "\n")
+    (args.out / "summary.json").write_text(
+        json.dumps(summary(results, args.variants), indent=2) + "\n"
+    )
     configs = {v: Run(args.runs / f"{v}-seed{args.seeds[0]}").config for v in args.variants}
-    facts = {"configurations": {v: {k: c[k] for k in ("loop", "settings", "versions", "device")} for v, c in configs.items()}}
-    (args.out / "runs.json").write_text(json.dumps({"command": " ".join(sys.argv), **facts, "results": results}, indent=2) + "\n")
+    facts = {
+        "configurations": {
+            v: {k: c[k] for k in ("loop", "settings", "versions", "device")}
+            for v, c in configs.items()
+        }
+    }
+    (args.out / "runs.json").write_text(
+        json.dumps({"command": " ".join(sys.argv), **facts, "results": results}, indent=2) + "\n"
+    )
     text = table(results, args.variants)
     (args.out / "table.md").write_text(text)
     print(text)

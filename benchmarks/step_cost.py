@@ -25,9 +25,9 @@ import torch
 import torch.nn.functional as F
 
 from unseen import ERM, UncertaintyGuided, calibrate
-from unseen.contracts import Batch
-from unseen.machine import keep_freed_memory
+from unseen.api import Batch
 from unseen.models import DigitsNet
+from unseen.training.machine import keep_freed_memory
 
 BATCH = 32
 CONV1, CONV2 = 28 * 28 * 64 * 75, 10 * 10 * 128 * 1600  # multiply-adds of one sample
@@ -42,12 +42,16 @@ def ideal_flops(draws: int, order: int, heads: str) -> float:
     """What a step cannot avoid: the source step, conv1 and its head once, all draws behind, mixed and unmixed dense layers."""
     head_passes = 1 if heads == "clean" else draws
     work = PLAIN
-    work += 2 * (CONV1 + 2 * CONV1)  # conv1 under theta*, and a head twice as wide: forward and weights
+    work += 2 * (
+        CONV1 + 2 * CONV1
+    )  # conv1 under theta*, and a head twice as wide: forward and weights
     work += 3 * 2 * CONV2 * head_passes
     work += 3 * CONV2 * draws + 3 * DENSE * 2 * draws
     work += 3 * CONV2  # clean features under theta*, for mixing and for heads
     if order == 2:
-        work += 4 * FORWARD  # the Hessian-vector product runs the forward and the backward pass once more, both ways
+        work += (
+            4 * FORWARD
+        )  # the Hessian-vector product runs the forward and the backward pass once more, both ways
     return 2.0 * BATCH * work
 
 
@@ -110,7 +114,10 @@ def measure(repeats: int, quick: bool) -> dict[str, object]:
     gemm = gemm_gflops(20)
     erm = ERM(DigitsNet())
     plain = plain_pytorch_step(batch)
-    cases = [(k, order, "clean") for k in (1, 5, 10, 15) for order in (1, 2)] + [(10, 1, "perturbed"), (10, 2, "perturbed")]
+    cases = [(k, order, "clean") for k in (1, 5, 10, 15) for order in (1, 2)] + [
+        (10, 1, "perturbed"),
+        (10, 2, "perturbed"),
+    ]
     if quick:
         cases = [(1, 1, "clean"), (1, 2, "perturbed")]
     rows = []
@@ -128,14 +135,20 @@ def measure(repeats: int, quick: bool) -> dict[str, object]:
                 "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
             }
         )  # fmt: skip
-        print(f"K={draws} order {order} heads {heads}: {ms:.0f} ms, {ms / erm_ms:.1f}x ERM", file=sys.stderr)
+        print(
+            f"K={draws} order {order} heads {heads}: {ms:.0f} ms, {ms / erm_ms:.1f}x ERM",
+            file=sys.stderr,
+        )
         del net
         gc.collect()
     net = guided(draws=1)
     calibrate(net, [batch])
     x = torch.rand(256, 3, 32, 32)
     pairs = [
-        (median_ms(lambda: net.predict(x), repeats), median_ms(lambda: net.predict_with_uncertainty(x), repeats))
+        (
+            median_ms(lambda: net.predict(x), repeats),
+            median_ms(lambda: net.predict_with_uncertainty(x), repeats),
+        )
         for _ in range(3)
     ]
     predict_ms = statistics.median(p for p, _ in pairs)
@@ -153,7 +166,9 @@ def measure(repeats: int, quick: bool) -> dict[str, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     parser.add_argument("--repeats", type=int, default=7, help="timed steps per row (default: 7)")
     parser.add_argument("--quick", action="store_true", help="two rows only, to see that it runs")
@@ -165,14 +180,18 @@ def main() -> None:
     if args.json:
         print(json.dumps(result, indent=2))
         return
-    print(f"ERM {result['erm_ms']:.0f} ms, ours {result['own_erm_ms']:.0f} ms, GEMM {result['gemm_gflops']:.0f} GFLOP/s")
+    print(
+        f"ERM {result['erm_ms']:.0f} ms, ours {result['own_erm_ms']:.0f} ms, GEMM {result['gemm_gflops']:.0f} GFLOP/s"
+    )
     for row in result["rows"]:  # type: ignore[attr-defined]
         print(
             f"K {row['draws']:2d}  order {row['order']}  heads {row['heads']:9s}  {row['ms']:6.0f} ms  "
             f"{row['ratio_to_erm']:5.1f}x ERM  {row['ratio_to_own_erm']:5.1f}x own ERM  {row['ratio_to_ideal']:4.2f}x ideal  "
             f"peak {row['peak_mb']:.0f} MB"
         )
-    print(f"predict {result['predict_ms']:.0f} ms, with the score {result['predict_and_score_ratio']:.2f}x")
+    print(
+        f"predict {result['predict_ms']:.0f} ms, with the score {result['predict_and_score_ratio']:.2f}x"
+    )
     print(f"memory over 200 steps: {result['memory_growth_mb']:+.1f} MB")
 
 

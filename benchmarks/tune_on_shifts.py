@@ -3,7 +3,7 @@
     python benchmarks/tune_on_shifts.py driving/camvid_day erm --set steps=300 --seeds 0 1
     python benchmarks/tune_on_shifts.py driving/camvid_day uncertainty_guided --set noise_scale=1 --set draws=1
 
-Every kind of shift of `unseen.synthetic_shifts` at its strengths, on the source's `val` split. No target is read.
+Every kind of shift of `unseen.detection.synthetic_shifts` at its strengths, on the source's `val` split. No target is read.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
-from unseen.batches import batches_of, loaded, some_of
-from unseen.contracts import Task
-from unseen.metrics import measure
-from unseen.run import train
-from unseen.settings import parse
-from unseen.synthetic_shifts import shifts_for
+from unseen.api import Task
+from unseen.detection.synthetic_shifts import shifts_for
 from unseen.tasks import task_named
+from unseen.training.batches import batches_of, load_split, subsample
+from unseen.training.config import parse
+from unseen.training.evaluation import evaluate_metric
+from unseen.training.run import train
 
 
 def held_out(task: Task, samples: int) -> tuple[tuple[Tensor, ...], Tensor]:
     """Inputs and labels of random samples of the source's val split."""
-    parts = list(batches_of(some_of(loaded(task.source, "val"), samples)))
+    parts = list(batches_of(subsample(load_split(task.source, "val"), samples)))
     x = tuple(torch.cat(t) for t in zip(*(b.x for b in parts), strict=True))
     return x, torch.cat([b.y for b in parts])
 
@@ -45,10 +45,22 @@ def shifted(task: Task, samples: int) -> Iterator[tuple[str, Dataset]]:
             yield f"{kind} {number}", TensorDataset(*shift(x, torch.Generator().manual_seed(0)), y)
 
 
-def measured(task: Task, method: str, overrides: dict[str, Any], seed: int, samples: int) -> dict[str, float]:
+def measured(
+    task: Task, method: str, overrides: dict[str, Any], seed: int, samples: int
+) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
-        net = train(task, method, Path(folder) / "run", overrides=overrides, seed=seed, progress=sys.stderr.isatty()).load(task)
-        return {name: measure(task.metric, net, data, task.ignore_label).value for name, data in shifted(task, samples)}
+        net = train(
+            task,
+            method,
+            Path(folder) / "run",
+            overrides=overrides,
+            seed=seed,
+            progress=sys.stderr.isatty(),
+        ).load(task)
+        return {
+            name: evaluate_metric(task.metric, net, data, task.ignore_label).value
+            for name, data in shifted(task, samples)
+        }
 
 
 def main() -> None:
@@ -63,7 +75,13 @@ def main() -> None:
     found = [measured(task, said.method, overrides, seed, said.samples) for seed in said.seeds]
     by_shift = {shift: round(mean(one[shift] for one in found), 4) for shift in found[0]}
     average = round(mean(value for shift, value in by_shift.items() if shift != "clean"), 4)
-    told = {"task": said.task, "method": said.method, "set": overrides, "seeds": said.seeds, "metric": task.metric}
+    told = {
+        "task": said.task,
+        "method": said.method,
+        "set": overrides,
+        "seeds": said.seeds,
+        "metric": task.metric,
+    }
     print(json.dumps({**told, "average": average, "shifts": by_shift}))
 
 

@@ -53,7 +53,11 @@ def on_files(files: Files, config: Any) -> Files:
     spec.loader.exec_module(draw)
     for name, figure in draw.FIGURES.items():
         for theme in THEMES:
-            files.append(File.generated(config, f"figures/{name}-{theme}.svg", content=draw.svg(figure, theme)))
+            files.append(
+                File.generated(
+                    config, f"figures/{name}-{theme}.svg", content=draw.svg(figure, theme)
+                )
+            )
     return files
 
 
@@ -66,7 +70,11 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     for marker, make in MADE.items():
         if marker in markdown:
             markdown = markdown.replace(marker, make())
-    markdown = re.sub(r"(?<!!)\[([^\]]+)\]\((\.\./[^)\s]+)\)", lambda found: _of_the_repository(found, page), markdown)
+    markdown = re.sub(
+        r"(?<!!)\[([^\]]+)\]\((\.\./[^)\s]+)\)",
+        lambda found: _of_the_repository(found, page),
+        markdown,
+    )
     return re.sub(r"!\[([^\]]*)\]\(((?:\.\./)*figures/[a-z_]+)\.svg\)", _in_both_themes, markdown)
 
 
@@ -103,11 +111,18 @@ def _methods() -> str:
     from unseen.report.tables import markdown
 
     def cell(method: str, task: str) -> str:
-        own = [line for line in _lines() if (line.method, line.where, line.setting) == (method, task, "default")]
+        own = [
+            line
+            for line in _lines()
+            if (line.method, line.where, line.setting) == (method, task, "default")
+        ]
         best = max(own, key=lambda line: (line.grid == task, len(line.seeds)), default=None)
         return best.cell() if best else "-"
 
-    rows = [[f"[{m.name}]({m.name}.md)", m.summary, *(cell(m.name, task) for task in SHOWN)] for m in METHODS.values()]
+    rows = [
+        [f"[{m.name}]({m.name}.md)", m.summary, *(cell(m.name, task) for task in SHOWN)]
+        for m in METHODS.values()
+    ]
     return _words_left(markdown(["method", "idea", *(f"{task}, %" for task in SHOWN)], rows))
 
 
@@ -120,7 +135,10 @@ def _tasks() -> str:
     from unseen import TASKS
     from unseen.report.tables import markdown
 
-    rows = [[f"[{name}]({name}.md)", TASKS[name]().summary, len(TASKS[name]().targets)] for name in TASKS]
+    rows = [
+        [f"[{name}]({name}.md)", TASKS[name]().summary, len(TASKS[name]().targets)]
+        for name in TASKS
+    ]
     return _words_left(markdown(["task", "from where to where", "unseen domains"], rows))
 
 
@@ -129,7 +147,9 @@ def _commands() -> str:
     from unseen.cli import app
 
     text = app.generate_docs(output_format="markdown", heading_level=1)
-    return text[text.index("\n## unseen ") :].replace(" *[default: False]*", "")  # a flag that is not given
+    return text[text.index("\n## unseen ") :].replace(
+        " *[default: False]*", ""
+    )  # a flag that is not given
 
 
 def _results() -> str:
@@ -140,4 +160,9 @@ def _results() -> str:
     return re.sub(r"\[([^\]]*)\]\(docs/([^)]*)\)", r"[\1](\2)", table)
 
 
-MADE = {"<!-- methods -->": _methods, "<!-- tasks -->": _tasks, "<!-- commands -->": _commands, "<!-- results -->": _results}
+MADE = {
+    "<!-- methods -->": _methods,
+    "<!-- tasks -->": _tasks,
+    "<!-- commands -->": _commands,
+    "<!-- results -->": _results,
+}

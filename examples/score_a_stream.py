@@ -13,9 +13,9 @@ import tempfile
 import torch
 
 import unseen
-from unseen.run import train
-from unseen.synthetic_shifts import on_texture
+from unseen.detection.synthetic_shifts import on_texture
 from unseen.tasks import task_named
+from unseen.training.run import train
 
 BATCH = 50
 QUICK = {"steps": 50, "draws": 1, "warmup": 15, "ascent_rounds": 3, "ascent_steps": 5, "lr": 1e-3}
@@ -37,12 +37,18 @@ with tempfile.TemporaryDirectory() as scratch:
     if len(sys.argv) == 1:
         train(task, "uncertainty_guided", folder, overrides=QUICK, progress=False)
     # Thresholds are made here, from held-out source data that came with the run; the monitor keeps none of it.
-    monitor = unseen.DomainMonitor.from_run(folder, task, batch=BATCH, false_alarm_rate=0.01, memory=5)
+    monitor = unseen.DomainMonitor.from_run(
+        folder, task, batch=BATCH, false_alarm_rate=0.01, memory=5
+    )
 
 print("batch  background   score  threshold   slow score  threshold")
 for weight, x in stream():
     r = monitor.update(x)
-    told = " and ".join(word for word, raised in (("this batch", r.batch_alarm), ("the last ones", r.slow_alarm)) if raised)
+    told = " and ".join(
+        word
+        for word, raised in (("this batch", r.batch_alarm), ("the last ones", r.slow_alarm))
+        if raised
+    )
     row = f"{r.batch:5d} {100 * weight:10.0f}% {r.score:7.3f} {r.threshold:10.3f} {r.slow_score:12.3f} {r.slow_threshold:10.3f}"
     print(f"{row}  {'ALARM: ' + told if told else ''}")
 print(f"{sum(r.alarm for r in monitor.history)} of {monitor.seen} batches alarmed")

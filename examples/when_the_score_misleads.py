@@ -12,9 +12,9 @@ import tempfile
 
 import torch
 
-from unseen.run import Run, train
-from unseen.synthetic_shifts import darker, noisier, turned
+from unseen.detection.synthetic_shifts import darker, noisier, turned
 from unseen.tasks import task_named
+from unseen.training.run import Run, train
 
 QUICK = {"steps": 50, "draws": 1, "warmup": 15, "ascent_rounds": 3, "ascent_steps": 5, "lr": 1e-3}
 
@@ -45,4 +45,6 @@ for name, (shifted, labels) in cases.items():
     before = float(right[few].float().mean() if len(labels) < len(y) else right.float().mean())
     score, threshold = net.domain_score(shifted), net.threshold(len(shifted), 0.01)
     told = "ALARM" if score > threshold else ""
-    print(f"{name:32s} {100 * accuracy:8.1f} {100 * before:33.1f} {score:7.4f} {threshold:10.4f}  {told}")
+    print(
+        f"{name:32s} {100 * accuracy:8.1f} {100 * before:33.1f} {score:7.4f} {threshold:10.4f}  {told}"
+    )

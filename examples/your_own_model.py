@@ -32,14 +32,21 @@ model = nn.Sequential(
 
 # Any nn.Module: name the layer where noise enters, and the last hidden layer.
 net = unseen.UncertaintyGuided(model, sites=["0"], embedding="6", lr=1e-3)
-unseen.fit(net, DataLoader(signals(512), 32, shuffle=True), steps=150, held_out=DataLoader(signals(256), 64))
+unseen.fit(
+    net,
+    DataLoader(signals(512), 32, shuffle=True),
+    steps=150,
+    held_out=DataLoader(signals(256), 64),
+)
 
 for name, drift in (("the source", 0.0), ("a new microphone", 0.8)):
     x, y = signals(128, drift).tensors
     logits, doubt = net.predict_with_uncertainty(x)
     score, alarm = net.domain_score(x), net.alarm(x, false_alarm_rate=0.01)
     right = float((logits.argmax(1) == y).float().mean())
-    print(f"{name}: accuracy {right:.2f}, doubt {doubt.mean():.3f}, domain score {score:.3f}{', ALARM' if alarm else ''}")
+    print(
+        f"{name}: accuracy {right:.2f}, doubt {doubt.mean():.3f}, domain score {score:.3f}{', ALARM' if alarm else ''}"
+    )
 
 with tempfile.TemporaryDirectory() as folder:
     net.save(folder)

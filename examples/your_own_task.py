@@ -15,7 +15,8 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import unseen
-from unseen import exam, run
+from unseen.experiments import evaluate as exam
+from unseen.training import run
 
 
 def load(drift: float, split: str) -> TensorDataset:
@@ -27,7 +28,9 @@ def load(drift: float, split: str) -> TensorDataset:
 
 
 def model() -> nn.Module:
-    return nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 3))
+    return nn.Sequential(
+        nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 3)
+    )
 
 
 def waves() -> unseen.Task:
@@ -35,7 +38,10 @@ def waves() -> unseen.Task:
         name="waves",
         summary="three kinds of waves, recorded by other microphones",
         source=unseen.Domain("studio", partial(load, 0.0)),
-        targets=(unseen.Domain("hall", partial(load, 0.5)), unseen.Domain("street", partial(load, 1.5))),
+        targets=(
+            unseen.Domain("hall", partial(load, 0.5)),
+            unseen.Domain("street", partial(load, 1.5)),
+        ),
         classes=3,
         model=model,
         sites=("0",),
@@ -48,8 +54,14 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         done = run.train(waves(), "uncertainty_guided", f"{folder}/run")
         result = exam.evaluate(done, waves())
-        print({name: round(d["accuracy"], 3) for name, d in result["domains"].items()}, "average", round(result["average"], 3))
+        print(
+            {name: round(d["accuracy"], 3) for name, d in result["domains"].items()},
+            "average",
+            round(result["average"], 3),
+        )
         for name in ("source", "hall", "street"):
             scored = exam.score(done, waves(), name, batch=64)
             verdict = "ALARM" if scored["alarm"] else "no alarm"
-            print(f"{name}: score {scored['score']:.3f}, threshold {scored['threshold']:.3f}, {verdict}")
+            print(
+                f"{name}: score {scored['score']:.3f}, threshold {scored['threshold']:.3f}, {verdict}"
+            )

@@ -12,7 +12,8 @@ def one_thread():
 def report_folder(tmp_path_factory):
     """The report of saved runs that hold everything a report can show."""
     from saved_runs import everything
-    from unseen.publish import write_report
+
+    from unseen.report.write import write_report
 
     root = tmp_path_factory.mktemp("report")
     write_report(everything(root), root / "out")

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from unseen import UnseenError
-from unseen.checks import number, one_of, positive, share, whole
+from unseen.checks import check_choice, check_fraction, check_int, check_number, check_positive
 
 HUGE = 10**400  # a whole number that no float holds
 
@@ -15,29 +15,37 @@ HUGE = 10**400  # a whole number that no float holds
 @pytest.mark.parametrize("value", [True, "1", None, math.nan, math.inf, -math.inf, HUGE, -HUGE])
 def test_what_is_no_finite_number_is_named(value):
     with pytest.raises(UnseenError, match="beta must be a finite number"):
-        number("beta", value)
+        check_number("beta", value)
 
 
 def test_bounds_count_themselves_or_not():
-    assert number("beta", 0, 0) == 0 and number("beta", -3.5) == -3.5 and positive("lr", 1) == 1
-    assert share("rho", 0.5) == 0.5 and share("rho", 0, zero=True) == 0 and share("rho", 1, one=True) == 1
+    assert (
+        check_number("beta", 0, 0) == 0
+        and check_number("beta", -3.5) == -3.5
+        and check_positive("lr", 1) == 1
+    )
+    assert (
+        check_fraction("rho", 0.5) == 0.5
+        and check_fraction("rho", 0, zero=True) == 0
+        and check_fraction("rho", 1, one=True) == 1
+    )
     for value in (0, 1, -0.1, 1.1):
         with pytest.raises(UnseenError, match="rho must lie between 0 and 1"):
-            share("rho", value)
+            check_fraction("rho", value)
     with pytest.raises(UnseenError, match="beta must be a finite number of at least 0, not -1"):
-        number("beta", -1, 0)
+        check_number("beta", -1, 0)
     with pytest.raises(UnseenError, match="lr must be a number above 0"):
-        positive("lr", 0.0)
+        check_positive("lr", 0.0)
 
 
 @pytest.mark.parametrize("value", [0, 1.0, True, "2", HUGE])
 def test_what_is_no_whole_number_in_reach_is_named(value):
-    assert whole("steps", 1, 1) == 1
+    assert check_int("steps", 1, 1) == 1
     with pytest.raises(UnseenError, match="steps must be a whole number of at least 1"):
-        whole("steps", value, 1)
+        check_int("steps", value, 1)
 
 
 def test_choices_are_listed():
-    assert one_of("order", 2, (1, 2)) == 2
+    assert check_choice("order", 2, (1, 2)) == 2
     with pytest.raises(UnseenError, match="order must be one of 1, 2, not 3"):
-        one_of("order", 3, (1, 2))
+        check_choice("order", 3, (1, 2))

@@ -21,10 +21,10 @@ from matplotlib import pyplot as plt
 from torch import Tensor
 
 from unseen.data.mini_digits import images
-from unseen.mixup import Mixing, draw_mixing, mix_targets, pool
+from unseen.detection.source_statistics import SourceStatistics, relative_deviation
+from unseen.functional.mixup import Mixing, draw_mixing, mix_targets, pool
+from unseen.functional.noise import Draws, Gaussian, GaussianHead, Sign, add_noise
 from unseen.models import DigitsNet
-from unseen.noise import Draws, Gaussian, GaussianHead, Sign, add_noise
-from unseen.uncertainty import SourceReference, relative_deviation
 
 INK = {"light": "#22303c", "dark": "#d6dde4"}
 ORANGE, BLUE, GREEN, GREY = "#d1603d", "#4a8fbd", "#7aa85c", "#9aa7b4"
@@ -50,14 +50,24 @@ def noise(theme: str) -> Any:
     figure, (left, right) = plt.subplots(1, 2, figsize=(7, 2.6), layout="constrained")
     many = torch.zeros(1, 200_000)
     sign: Sign
-    for axes, sign, added_is in ((left, "positive", "softplus(μ + σ ε), as printed"), (right, "both", "μ + σ ε, our default")):
+    for axes, sign, added_is in (
+        (left, "positive", "softplus(μ + σ ε), as printed"),
+        (right, "both", "μ + σ ε, our default"),
+    ):
         for mu, colour in ((-2.0, BLUE), (0.0, GREEN), (2.0, ORANGE)):
             for sigma, line in ((0.3, "-"), (1.0, "--")):
                 gaussian = Gaussian(torch.full_like(many, mu), torch.full_like(many, sigma))
                 added = add_noise(many, gaussian, Draws([0]).normal(many), 1, 1, False, 1.0, sign)
                 height, edges = np.histogram(added.numpy(), bins=160, range=(-5, 5), density=True)
                 centres = (edges[1:] + edges[:-1]) / 2
-                axes.plot(centres, height, line, color=colour, label=f"μ = {mu:g}, σ = {sigma:g}", linewidth=1.6)
+                axes.plot(
+                    centres,
+                    height,
+                    line,
+                    color=colour,
+                    label=f"μ = {mu:g}, σ = {sigma:g}",
+                    linewidth=1.6,
+                )
         axes.set_xlabel(f"added to a feature: {added_is}", fontsize=8.5)
         axes.set_yticks([])
         axes.set_ylim(0, 2.2)
@@ -79,7 +89,10 @@ def draws(theme: str) -> Any:
         shown = add_noise(h, quiet, noise, 6, 1, True, 2 * spread, "both")
         for place, (cell, picture) in enumerate(zip(axes, shown, strict=True)):
             low, high = float(shown[place].min()), float(shown.max())
-            cell.imshow(((picture - min(low, 0)) / (high - min(low, 0))).permute(1, 2, 0).numpy(), interpolation="nearest")
+            cell.imshow(
+                ((picture - min(low, 0)) / (high - min(low, 0))).permute(1, 2, 0).numpy(),
+                interpolation="nearest",
+            )
             cell.set_axis_off()
             if place == 0:
                 cell.set_title("clean", fontsize=8.5)
@@ -90,7 +103,9 @@ def draws(theme: str) -> Any:
 def mixup(theme: str) -> Any:
     """How far from clean to perturbed a draw goes, and what is then believed of its label."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(7, 2.5), layout="constrained")
-    for (a, b), colour in zip(((0.5, 0.5), (1.0, 1.0), (2.0, 2.0), (2.0, 0.5)), (BLUE, GREY, GREEN, ORANGE), strict=True):
+    for (a, b), colour in zip(
+        ((0.5, 0.5), (1.0, 1.0), (2.0, 2.0), (2.0, 0.5)), (BLUE, GREY, GREEN, ORANGE), strict=True
+    ):
         many = torch.ones(100_000)
         lam, _ = draw_mixing(Mixing(a * many, b * many, many / 2), Draws([0]), temperature=0.5)
         height, edges = np.histogram(lam.numpy(), bins=40, range=(0, 1), density=True)
@@ -101,7 +116,10 @@ def mixup(theme: str) -> Any:
     left.legend(fontsize=8)
     lam = torch.linspace(0, 1, 101)
     true_class = torch.zeros(101, dtype=torch.int64)
-    for won, label, colour in ((1.0, "lottery won: smoothed", ORANGE), (0.0, "lottery lost: as it is", BLUE)):
+    for won, label, colour in (
+        (1.0, "lottery won: smoothed", ORANGE),
+        (0.0, "lottery lost: as it is", BLUE),
+    ):
         mixed = mix_targets(true_class, lam, torch.full_like(lam, won), classes=10, rho=0.9)
         right.plot(lam, mixed[:, 0], color=colour, label=label)
     right.set_ylim(0.88, 1.012)
@@ -127,21 +145,28 @@ def step(theme: str) -> Any:
         (92, 23, "θ and heads\nstep on this\nand on L(θ; S)", GREY),
     )
     for x, y, text, colour in boxes:
-        box = {"boxstyle": "round,pad=0.55", "facecolor": "none", "edgecolor": colour, "linewidth": 1.6}
+        box = {
+            "boxstyle": "round,pad=0.55",
+            "facecolor": "none",
+            "edgecolor": colour,
+            "linewidth": 1.6,
+        }
         axes.text(x, y, text, ha="center", va="center", fontsize=9, linespacing=1.35, bbox=box)
     arrows = (
         ((19, 34), (26.5, 37.5)), ((19, 30), (25, 25)), ((38, 11.5), (38, 18.5)), ((51.5, 23), (59, 23)),
         ((68, 27.5), (68, 33.5)), ((50.5, 38), (59.5, 38)), ((77, 36), (87, 29.5)),
     )  # fmt: skip
     for start, end in arrows:
-        axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": INK[theme], "linewidth": 1.2})
+        axes.annotate(
+            "", end, start, arrowprops={"arrowstyle": "-|>", "color": INK[theme], "linewidth": 1.2}
+        )
     return figure
 
 
 def alarm(theme: str) -> Any:
     """Scores of batches against the threshold for their size; the head here is a fresh one, which no training has sharpened."""
     source, held_out, domains = _scores_of()
-    reference = SourceReference(source.mean(0), held_out)
+    reference = SourceStatistics(source.mean(0), held_out)
 
     def score(features: Tensor) -> Tensor:
         return relative_deviation(features, reference.mean)
@@ -149,21 +174,33 @@ def alarm(theme: str) -> Any:
     figure, axes = plt.subplots(figsize=(7, 2.9), layout="constrained")
     sizes = [4, 8, 16, 32, 64, 128]
     axes.plot(
-        sizes, [reference.threshold(score, n, 0.01) for n in sizes], color=INK[theme], label="alarm above (1 % false alarms)"
+        sizes,
+        [reference.threshold(score, n, 0.01) for n in sizes],
+        color=INK[theme],
+        label="alarm above (1 % false alarms)",
     )
     for (name, features), colour in zip(domains.items(), (GREY, BLUE, ORANGE), strict=True):
         generator = torch.Generator().manual_seed(0)
         for n in sizes:
-            picked = torch.stack([features[torch.randperm(len(features), generator=generator)[:n]].mean(0) for _ in range(12)])
+            picked = torch.stack(
+                [
+                    features[torch.randperm(len(features), generator=generator)[:n]].mean(0)
+                    for _ in range(12)
+                ]
+            )
             at = n * np.exp(np.linspace(-0.12, 0.12, 12))
-            axes.scatter(at, score(picked), s=9, color=colour, label=name if n == sizes[0] else None)
+            axes.scatter(
+                at, score(picked), s=9, color=colour, label=name if n == sizes[0] else None
+            )
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xticks(sizes, [str(n) for n in sizes])
     axes.minorticks_off()
     axes.set_xlabel("samples in the batch")
     axes.set_ylabel("domain score")
-    axes.legend(fontsize=8, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), handletextpad=0.3)
+    axes.legend(
+        fontsize=8, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), handletextpad=0.3
+    )
     return figure
 
 
@@ -176,8 +213,16 @@ def _scores_of() -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         with torch.no_grad():
             return pool(head.sigma(_digits(domain, split)[0]), 1)
 
-    wanted = {"source, held out": ("digits", "test"), "scanner": ("scanner", "test"), "photo": ("photo", "test")}
-    return features("digits", "train"), features("digits", "val"), {name: features(*where) for name, where in wanted.items()}
+    wanted = {
+        "source, held out": ("digits", "test"),
+        "scanner": ("scanner", "test"),
+        "photo": ("photo", "test"),
+    }
+    return (
+        features("digits", "train"),
+        features("digits", "val"),
+        {name: features(*where) for name, where in wanted.items()},
+    )
 
 
 @cache
@@ -186,7 +231,13 @@ def _digits(domain: str, split: str) -> tuple[Tensor, Tensor]:
     return x.float() / 255, y
 
 
-FIGURES: dict[str, Callable[[str], Any]] = {"noise": noise, "draws": draws, "mixup": mixup, "step": step, "alarm": alarm}
+FIGURES: dict[str, Callable[[str], Any]] = {
+    "noise": noise,
+    "draws": draws,
+    "mixup": mixup,
+    "step": step,
+    "alarm": alarm,
+}
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])

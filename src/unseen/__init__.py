@@ -8,14 +8,14 @@ from torch import nn
 
 __version__ = "0.1.0"
 
-from unseen.accuracy_estimates import AccuracyEstimator, estimate_accuracy
-from unseen.contracts import Batch, Domain, Method, Task
+from unseen.api import Batch, Domain, Method, Task
+from unseen.detection.accuracy import AccuracyEstimator, estimate_accuracy
+from unseen.detection.monitor import DomainMonitor
 from unseen.errors import UnseenError
-from unseen.fit import calibrate, fit
 from unseen.methods import ERM, METHODS, UncertaintyGuided
-from unseen.monitor import DomainMonitor
-from unseen.store import load_method
 from unseen.tasks import TASKS
+from unseen.training.checkpoint import load_method
+from unseen.training.fit import calibrate, fit
 
 
 def load(folder: str | Path, model: nn.Module) -> Method:

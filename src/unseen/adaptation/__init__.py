@@ -8,11 +8,11 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
+from unseen.adaptation.base import FEW_LABELS, UNLABELLED, Adaptation, Labelled, draw_shots
 from unseen.adaptation.ccsa import CCSA
-from unseen.adaptation.contract import FEW_LABELS, UNLABELLED, Adaptation, Labelled, draw_shots
 from unseen.adaptation.dirt_t import DirtT
 from unseen.adaptation.fada import FADA
-from unseen.adaptation.fine_tune import FineTune, fine_tune
+from unseen.adaptation.fine_tuning import FineTune, fine_tune
 from unseen.adaptation.sbada import SBADA
 from unseen.adaptation.se import SelfEnsembling
 from unseen.errors import UnseenError
@@ -29,7 +29,14 @@ def adaptation_named(name: str) -> type[Adaptation]:
 
 
 def adapted_model(
-    name: str, model: nn.Module, source: Dataset, target: Dataset, *, seed: int = 0, progress: bool = False, **settings: Any
+    name: str,
+    model: nn.Module,
+    source: Dataset,
+    target: Dataset,
+    *,
+    seed: int = 0,
+    progress: bool = False,
+    **settings: Any,
 ) -> nn.Module:
     """A copy of the model, adapted by the method of that name to `target`: the labelled few, or all of it without labels.
 
@@ -37,7 +44,9 @@ def adapted_model(
     """
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return adaptation_named(name)(model, **settings).run(source, target, seed=seed, progress=progress)
+        return adaptation_named(name)(model, **settings).run(
+            source, target, seed=seed, progress=progress
+        )
 
 
 __all__ = [

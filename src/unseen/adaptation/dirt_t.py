@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unseen.adaptation.contract import UNLABELLED, Adaptation, descend
-from unseen.checks import number, positive, share, whole
-from unseen.contracts import Batch
+from unseen.adaptation.base import UNLABELLED, Adaptation, descend
+from unseen.api import Batch
+from unseen.checks import check_fraction, check_int, check_number, check_positive
+from unseen.detection.source_statistics import entropy
 from unseen.errors import UnseenError
-from unseen.uncertainty import entropy
 
 PROBE = 1e-2  # length of the step that finds the direction; at VAT's 1e-6 the differences drown in single precision
 
@@ -32,7 +32,9 @@ def divergence(p: Tensor, q: Tensor) -> Tensor:
 def unit_length(x: Tensor) -> Tensor:
     """Each sample scaled to Euclidean length 1; where all is 0 it stays 0."""
     ones = (-1, *[1] * (x.dim() - 1))
-    x = x / x.flatten(1).abs().amax(1).clamp(min=1e-37).view(ones)  # a decided model's gradients square to 0 in single precision
+    x = x / x.flatten(1).abs().amax(1).clamp(min=1e-37).view(
+        ones
+    )  # a decided model's gradients square to 0 in single precision
     return x / x.flatten(1).norm(dim=1).clamp(min=0.5).view(ones)
 
 
@@ -72,24 +74,30 @@ class DirtT(Adaptation):
         **common: Any,
     ) -> None:
         super().__init__(model, steps=steps, **common)
-        self.vada_share = share("vada_share", vada_share, zero=True, one=True)
-        self.domain_weight = number("domain_weight", domain_weight, 0)
-        self.source_smooth_weight = number("source_smooth_weight", source_smooth_weight, 0)
-        self.target_weight = number("target_weight", target_weight, 0)
-        self.teacher_weight = number("teacher_weight", teacher_weight, 0)
-        self.radius = positive("radius", radius)
-        self.refresh = whole("refresh", refresh, 1)
-        self.discriminator = nn.Sequential(nn.Linear(self._width(), 100), nn.ReLU(), nn.Linear(100, 1))
+        self.vada_share = check_fraction("vada_share", vada_share, zero=True, one=True)
+        self.domain_weight = check_number("domain_weight", domain_weight, 0)
+        self.source_smooth_weight = check_number("source_smooth_weight", source_smooth_weight, 0)
+        self.target_weight = check_number("target_weight", target_weight, 0)
+        self.teacher_weight = check_number("teacher_weight", teacher_weight, 0)
+        self.radius = check_positive("radius", radius)
+        self.refresh = check_int("refresh", refresh, 1)
+        self.discriminator = nn.Sequential(
+            nn.Linear(self._width(), 100), nn.ReLU(), nn.Linear(100, 1)
+        )
         self.discriminator.to(next(self.model.parameters()).device)
         self.teacher = copy.deepcopy(self.model).requires_grad_(False)
         self.optimizer = self._adam(self.model)
-        self.discriminator_optimizer = self._adam(self.discriminator, lr=10 * self.lr)  # it has to keep up with the model
+        self.discriminator_optimizer = self._adam(
+            self.discriminator, lr=10 * self.lr
+        )  # it has to keep up with the model
 
     def step(self, source: Batch, target: Batch, done: int) -> dict[str, Tensor]:
         for x in (source.x, target.x):
             if len(x) != 1 or not x[0].is_floating_point():
                 told = ", ".join(str(t.dtype).removeprefix("torch.") for t in x)
-                raise UnseenError(f"dirt_t moves inputs a little: it needs one input of floats, this model is given {told}")
+                raise UnseenError(
+                    f"dirt_t moves inputs a little: it needs one input of floats, this model is given {told}"
+                )
         refining = done - round(self.vada_share * self.steps)
         if refining < 0:
             return self.adapt_both(source, target)
@@ -109,9 +117,15 @@ class DirtT(Adaptation):
         fooled = F.binary_cross_entropy_with_logits(self.discriminator(z), 1 - of_source)
         smooth = virtual_adversarial_loss(self.model, theirs, logits[n:], self.radius)
         doubt = conditional_entropy(logits[n:])
-        loss = self._loss(logits[:n], source.y) + self.domain_weight * fooled + self.target_weight * (smooth + doubt)
+        loss = (
+            self._loss(logits[:n], source.y)
+            + self.domain_weight * fooled
+            + self.target_weight * (smooth + doubt)
+        )
         if self.source_smooth_weight:
-            loss = loss + self.source_smooth_weight * virtual_adversarial_loss(self.model, ours, logits[:n], self.radius)
+            loss = loss + self.source_smooth_weight * virtual_adversarial_loss(
+                self.model, ours, logits[:n], self.radius
+            )
         descend(self.optimizer, loss)
         return {"loss": loss.detach(), "told_apart": told_apart.detach(), "entropy": doubt.detach()}
 
@@ -120,7 +134,10 @@ class DirtT(Adaptation):
         logits = self.model(x)
         with torch.no_grad():
             held = self.teacher(x)
-        smooth, doubt = virtual_adversarial_loss(self.model, x, logits, self.radius), conditional_entropy(logits)
+        smooth, doubt = (
+            virtual_adversarial_loss(self.model, x, logits, self.radius),
+            conditional_entropy(logits),
+        )
         moved = divergence(held, logits)
         loss = self.target_weight * (smooth + doubt) + self.teacher_weight * moved
         descend(self.optimizer, loss)

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unseen.adaptation.contract import FEW_LABELS, Adaptation, descend
-from unseen.checks import number, positive, whole
-from unseen.contracts import Batch
+from unseen.adaptation.base import FEW_LABELS, Adaptation, descend
+from unseen.api import Batch
+from unseen.checks import check_int, check_number, check_positive
 from unseen.errors import UnseenError
 
 SAME_SOURCE, SAME_ACROSS, OTHER_SOURCE, OTHER_ACROSS = range(4)  # the paper's groups G1 to G4
@@ -27,7 +27,9 @@ class Pairs(NamedTuple):
 def pairs_of(ys: Tensor, yt: Tensor, size: int) -> Pairs:
     """Up to `size` random pairs of each group: one class or two, both of the source or one of each domain."""
     n = len(ys)
-    of_source = torch.ones(n, n, dtype=torch.bool, device=ys.device).triu(1)  # no sample with itself, no pair twice
+    of_source = torch.ones(n, n, dtype=torch.bool, device=ys.device).triu(
+        1
+    )  # no sample with itself, no pair twice
     same_source, same_across = ys[:, None] == ys[None], ys[:, None] == yt[None]
     kinds = (same_source & of_source, same_across, ~same_source & of_source, ~same_across)
     found = []
@@ -41,7 +43,9 @@ def pairs_of(ys: Tensor, yt: Tensor, size: int) -> Pairs:
 
 def passed_off(group: Tensor) -> Tensor:
     """What the model wants each pair taken for: pairs across the domains for pairs of the source, G2 -> G1 and G4 -> G3."""
-    return group.masked_fill(group == SAME_ACROSS, SAME_SOURCE).masked_fill(group == OTHER_ACROSS, OTHER_SOURCE)
+    return group.masked_fill(group == SAME_ACROSS, SAME_SOURCE).masked_fill(
+        group == OTHER_ACROSS, OTHER_SOURCE
+    )
 
 
 def confusion_loss(scores: Tensor, group: Tensor) -> Tensor:
@@ -57,7 +61,9 @@ class FADA(Adaptation):
 
     name = "fada"
     summary = "a discriminator of domain and class pairs, which the model learns to confuse"
-    paper = "Motiian, Jones, Iranmanesh, Doretto, Few-shot adversarial domain adaptation, NeurIPS 2017"
+    paper = (
+        "Motiian, Jones, Iranmanesh, Doretto, Few-shot adversarial domain adaptation, NeurIPS 2017"
+    )
     needs = FEW_LABELS
 
     def __init__(
@@ -72,16 +78,22 @@ class FADA(Adaptation):
         **common: Any,
     ) -> None:
         super().__init__(model, steps=steps, **common)
-        self.confusion_weight = number("confusion_weight", confusion_weight, 0)
-        self.discriminator_steps = whole("discriminator_steps", discriminator_steps, 0)
-        self.discriminator_lr = positive("discriminator_lr", discriminator_lr)
-        self.pairs = whole("pairs", pairs, 1)
+        self.confusion_weight = check_number("confusion_weight", confusion_weight, 0)
+        self.discriminator_steps = check_int("discriminator_steps", discriminator_steps, 0)
+        self.discriminator_lr = check_positive("discriminator_lr", discriminator_lr)
+        self.pairs = check_int("pairs", pairs, 1)
         self.discriminator = nn.Sequential(
-            nn.Linear(2 * self._width(), 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 4)
+            nn.Linear(2 * self._width(), 64),
+            nn.ReLU(),
+            nn.Linear(64, 64),
+            nn.ReLU(),
+            nn.Linear(64, 4),
         ).to(next(self.model.parameters()).device)
         if self.steps <= discriminator_steps:
             told = f"steps={steps} is no more than that, so the model would stay as it is"
-            raise UnseenError(f"fada trains its discriminator alone for discriminator_steps={discriminator_steps} first: {told}")
+            raise UnseenError(
+                f"fada trains its discriminator alone for discriminator_steps={discriminator_steps} first: {told}"
+            )
         self.optimizer = self._adam(self.model)
         self.discriminator_optimizer = self._adam(self.discriminator, lr=discriminator_lr)
 
@@ -89,7 +101,9 @@ class FADA(Adaptation):
         pairs = pairs_of(source.y, target.y, self.pairs)
         confusing = done >= self.discriminator_steps
         with torch.set_grad_enabled(confusing):
-            z, logits = self._embed(tuple(torch.cat(both) for both in zip(source.x, target.x, strict=True)))
+            z, logits = self._embed(
+                tuple(torch.cat(both) for both in zip(source.x, target.x, strict=True))
+            )
         logs = self.confuse(z, logits, source.y, target.y, pairs) if confusing else {}
         told_apart = self.tell_apart(z.detach(), pairs)
         return {"loss": told_apart, **logs, "told_apart": told_apart}
@@ -100,7 +114,9 @@ class FADA(Adaptation):
         descend(self.discriminator_optimizer, loss)
         return loss.detach()
 
-    def confuse(self, z: Tensor, logits: Tensor, ys: Tensor, yt: Tensor, pairs: Pairs) -> dict[str, Tensor]:
+    def confuse(
+        self, z: Tensor, logits: Tensor, ys: Tensor, yt: Tensor, pairs: Pairs
+    ) -> dict[str, Tensor]:
         """The model's turn: the classes of both domains, and target samples that pass for source samples."""
         classes = self._loss(logits[: len(ys)], ys) + self._loss(logits[len(ys) :], yt)
         confusion = confusion_loss(self.scores(z, pairs), pairs.group)

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unseen.adaptation.contract import UNLABELLED, Adaptation, descend
-from unseen.checks import number, positive, whole
-from unseen.contracts import Batch, images, in_unit_range
+from unseen.adaptation.base import UNLABELLED, Adaptation, descend
+from unseen.api import Batch, images, in_unit_range
+from unseen.checks import check_int, check_number, check_positive
 
 
 def real_or_fake(real: Tensor, fake: Tensor) -> Tensor:
@@ -31,11 +31,17 @@ class Redrawer(nn.Module):
         super().__init__()
         self.shrink = nn.Conv2d(channels + 1, width, 4, 2, 1)
         self.blocks = nn.ModuleList(
-            nn.Sequential(nn.Conv2d(width, width, 3, padding=1), nn.ReLU(), nn.Conv2d(width, width, 3, padding=1))
+            nn.Sequential(
+                nn.Conv2d(width, width, 3, padding=1),
+                nn.ReLU(),
+                nn.Conv2d(width, width, 3, padding=1),
+            )
             for _ in range(2)
         )
         self.draw = nn.Conv2d(width + channels, channels, 3, padding=1)
-        with torch.no_grad():  # sigmoid(8 x - 4) is near x: on two cores there is no time to learn to copy
+        with (
+            torch.no_grad()
+        ):  # sigmoid(8 x - 4) is near x: on two cores there is no time to learn to copy
             weight = self.draw.weight.clone()
             weight[:, width:] = 0
             weight[range(channels), range(width, width + channels), 1, 1] = 8
@@ -82,29 +88,44 @@ class SBADA(Adaptation):
         **common: Any,
     ) -> None:
         super().__init__(model, steps=steps, **common)
-        self.width = whole("width", width, 1)
-        self.style_weight = number("style_weight", style_weight, 0)
-        self.class_weight = number("class_weight", class_weight, 0)
-        self.consistency_weight = number("consistency_weight", consistency_weight, 0)
-        self.self_label_weight = number("self_label_weight", self_label_weight, 0)
-        self.self_label_from = number("self_label_from", self_label_from, 0)
-        self.redraw_lr = positive("redraw_lr", redraw_lr)
-        self.of_source = copy.deepcopy(self.model)  # reads source style; self.model reads target style
+        self.width = check_int("width", width, 1)
+        self.style_weight = check_number("style_weight", style_weight, 0)
+        self.class_weight = check_number("class_weight", class_weight, 0)
+        self.consistency_weight = check_number("consistency_weight", consistency_weight, 0)
+        self.self_label_weight = check_number("self_label_weight", self_label_weight, 0)
+        self.self_label_from = check_number("self_label_from", self_label_from, 0)
+        self.redraw_lr = check_positive("redraw_lr", redraw_lr)
+        self.of_source = copy.deepcopy(
+            self.model
+        )  # reads source style; self.model reads target style
 
     def begin(self, channels: int) -> None:
         """Make what depends on the images: redrawers and discriminators."""
         device = next(self.model.parameters()).device
-        self.to_target, self.to_source = (Redrawer(channels, self.width).to(device) for _ in range(2))
-        self.like_target, self.like_source = (discriminator(channels, self.width).to(device) for _ in range(2))
-        classifiers = [p for m in (self.model, self.of_source) for p in m.parameters() if p.requires_grad]
+        self.to_target, self.to_source = (
+            Redrawer(channels, self.width).to(device) for _ in range(2)
+        )
+        self.like_target, self.like_source = (
+            discriminator(channels, self.width).to(device) for _ in range(2)
+        )
+        classifiers = [
+            p for m in (self.model, self.of_source) for p in m.parameters() if p.requires_grad
+        ]
         redrawers = [*self.to_target.parameters(), *self.to_source.parameters()]
         judges = [*self.like_target.parameters(), *self.like_source.parameters()]
-        calm = {"lr": self.redraw_lr, "betas": (0.5, 0.999)}  # the usual momentum of an adversarial game
-        self.optimizer = torch.optim.Adam([{"params": classifiers, "lr": self.lr}, {"params": redrawers, **calm}], fused=True)
+        calm = {
+            "lr": self.redraw_lr,
+            "betas": (0.5, 0.999),
+        }  # the usual momentum of an adversarial game
+        self.optimizer = torch.optim.Adam(
+            [{"params": classifiers, "lr": self.lr}, {"params": redrawers, **calm}], fused=True
+        )
         self.judging = torch.optim.Adam([{"params": judges, **calm}], fused=True)
 
     def step(self, source: Batch, target: Batch, done: int) -> dict[str, Tensor]:
-        ours, theirs = (in_unit_range(images(batch.x, self.name), self.name) for batch in (source, target))
+        ours, theirs = (
+            in_unit_range(images(batch.x, self.name), self.name) for batch in (source, target)
+        )
         if done == 0:
             self.begin(ours.shape[1])
         as_target, as_source = self.to_target(ours), self.to_source(theirs)
@@ -112,9 +133,13 @@ class SBADA(Adaptation):
         judged = judged + real_or_fake(self.like_source(ours), self.like_source(as_source.detach()))
         descend(self.judging, judged)
         style = looks_real(self.like_target(as_target)) + looks_real(self.like_source(as_source))
-        classes = self._loss(self.model(as_target), source.y) + self._loss(self.of_source(ours), source.y)
+        classes = self._loss(self.model(as_target), source.y) + self._loss(
+            self.of_source(ours), source.y
+        )
         kept = self._loss(self.of_source(self.to_source(as_target)), source.y)
-        loss = self.style_weight * style + self.class_weight * classes + self.consistency_weight * kept
+        loss = (
+            self.style_weight * style + self.class_weight * classes + self.consistency_weight * kept
+        )
         if self.self_label_weight and done >= self.self_label_from * self.steps:
             guess = self.of_source(as_source)
             loss = loss + self.self_label_weight * F.cross_entropy(guess, guess.detach().argmax(1))

@@ -9,17 +9,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unseen.adaptation.contract import UNLABELLED, Adaptation, descend
-from unseen.checks import number, share
-from unseen.contracts import Batch, images
+from unseen.adaptation.base import UNLABELLED, Adaptation, descend
+from unseen.api import Batch, images
+from unseen.checks import check_fraction, check_number
 
-AFFINE, SHIFT, NOISE = 0.1, 2.0, 0.1  # std of the matrix's entries, pixels of translation, std of noise: docs/adaptation/se.md
+AFFINE, SHIFT, NOISE = (
+    0.1,
+    2.0,
+    0.1,
+)  # std of the matrix's entries, pixels of translation, std of noise: docs/adaptation/se.md
 
 
 def follow(teacher: nn.Module, student: nn.Module, momentum: float) -> None:
     """teacher <- momentum teacher + (1 - momentum) student, for every number of both."""
     with torch.no_grad():
-        for slow, fast in zip(teacher.state_dict().values(), student.state_dict().values(), strict=True):
+        for slow, fast in zip(
+            teacher.state_dict().values(), student.state_dict().values(), strict=True
+        ):
             if slow.is_floating_point():
                 slow.lerp_(fast, 1 - momentum)
             else:
@@ -44,8 +50,12 @@ def changed(x: Tensor) -> Tensor:
     """Each image under a random affine map near the identity, shifted by up to two pixels, with Gaussian noise."""
     n, height, width = len(x), x.shape[2], x.shape[3]
     matrix = torch.eye(2) + AFFINE * torch.randn(n, 2, 2)
-    shift = (2 * torch.rand(n, 2, 1) - 1) * SHIFT * torch.tensor([[2 / width], [2 / height]])  # the grid runs from -1 to 1
-    grid = F.affine_grid(torch.cat([matrix, shift], dim=2).to(x), list(x.shape), align_corners=False)
+    shift = (
+        (2 * torch.rand(n, 2, 1) - 1) * SHIFT * torch.tensor([[2 / width], [2 / height]])
+    )  # the grid runs from -1 to 1
+    grid = F.affine_grid(
+        torch.cat([matrix, shift], dim=2).to(x), list(x.shape), align_corners=False
+    )
     moved = F.grid_sample(x, grid, padding_mode="border", align_corners=False)
     return moved + NOISE * torch.randn(x.shape).to(x)
 
@@ -70,10 +80,10 @@ class SelfEnsembling(Adaptation):
         **common: Any,
     ) -> None:
         super().__init__(model, steps=steps, **common)
-        self.momentum = share("momentum", momentum, zero=True)
-        self.confidence = share("confidence", confidence, zero=True)
-        self.consistency_weight = number("consistency_weight", consistency_weight, 0)
-        self.balance_weight = number("balance_weight", balance_weight, 0)
+        self.momentum = check_fraction("momentum", momentum, zero=True)
+        self.confidence = check_fraction("confidence", confidence, zero=True)
+        self.consistency_weight = check_number("consistency_weight", consistency_weight, 0)
+        self.balance_weight = check_number("balance_weight", balance_weight, 0)
         self.teacher = copy.deepcopy(self.model).requires_grad_(False)
         self.optimizer = self._adam(self.model)
 

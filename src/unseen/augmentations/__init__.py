@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
-from unseen.augmentations.autoaugment import autoaugment
-from unseen.augmentations.cutout import cutout
-from unseen.augmentations.flip_crop import flip_crop
-from unseen.augmentations.randconv import randconv
-from unseen.contracts import Batch, images
+from unseen.api import Batch, images
+from unseen.augmentations.auto_augment import autoaugment
+from unseen.augmentations.cut_out import cutout
+from unseen.augmentations.flip_and_crop import flip_crop
+from unseen.augmentations.random_convolution import randconv
 from unseen.errors import UnseenError
 
 AUGMENTATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -41,9 +41,20 @@ def augmented(batch: Batch, augment: Augment) -> Batch:
         return Batch(tuple(augment(t) for t in batch.x), batch.y)  # a user's own knows its inputs
     for name in augmentations_named(augment):
         if name in MOVING and batch.y.dim() > 1:
-            raise UnseenError(f"augment={name} moves the pixels of images, not of label maps: use cutout or randconv")
+            raise UnseenError(
+                f"augment={name} moves the pixels of images, not of label maps: use cutout or randconv"
+            )
         batch = Batch((AUGMENTATIONS[name](images(batch.x, f"augment={name}")),), batch.y)
     return batch
 
 
-__all__ = ["AUGMENTATIONS", "Augment", "augmentations_named", "augmented", "autoaugment", "cutout", "flip_crop", "randconv"]
+__all__ = [
+    "AUGMENTATIONS",
+    "Augment",
+    "augmentations_named",
+    "augmented",
+    "autoaugment",
+    "cutout",
+    "flip_crop",
+    "randconv",
+]

@@ -11,10 +11,20 @@ from cyclopts.exceptions import UnusedCliTokensError
 from rich.console import Console
 
 import unseen
-from unseen.cli import adapting, comparisons, data, doctor, estimates, listings, monitoring, runs, uncertainty
+from unseen.cli import (
+    adapting,
+    comparisons,
+    data,
+    doctor,
+    estimates,
+    listings,
+    monitoring,
+    runs,
+    uncertainty,
+)
 from unseen.cli.options import say, stdout_for_results_only
 from unseen.errors import UnseenError
-from unseen.machine import keep_freed_memory
+from unseen.training.machine import keep_freed_memory
 
 app = App(
     name="unseen",
@@ -22,7 +32,17 @@ app = App(
     version=unseen.__version__,
     help="Make a model learned from a single source hold up in domains it has never seen, and know when it will not.",
 )
-for part in (runs, monitoring, estimates, adapting, comparisons, uncertainty, data, listings, doctor):
+for part in (
+    runs,
+    monitoring,
+    estimates,
+    adapting,
+    comparisons,
+    uncertainty,
+    data,
+    listings,
+    doctor,
+):
     part.attach(app)
 
 
@@ -37,7 +57,11 @@ def main() -> None:
         named = "what has a name is said with it, such as --method NAME, and each setting with a --set of its own"
         say(f"error: {words} is more than this command takes; {named}: try --help")
         sys.exit(2)
-    except (CycloptsError, UnseenError, OSError) as error:  # an OSError names its file: no space, no permission, no such folder
+    except (
+        CycloptsError,
+        UnseenError,
+        OSError,
+    ) as error:  # an OSError names its file: no space, no permission, no such folder
         say(f"error: {error}")
         sys.exit(2)
     except KeyboardInterrupt:

@@ -8,18 +8,33 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from unseen import adapting
 from unseen.adaptation import ADAPTATIONS, adaptation_named
-from unseen.cli.options import Count, CountOrNone, Device, Flag, Json, RunFolder, Seed, TaskWord, emit, say
+from unseen.cli.options import (
+    Count,
+    CountOrNone,
+    Device,
+    Flag,
+    Json,
+    RunFolder,
+    Seed,
+    TaskWord,
+    emit,
+    say,
+)
 from unseen.cli.runs import task_of
-from unseen.few_shot import read_few_shot, run_few_shot, write_few_shot
+from unseen.experiments import adapt as adapting
+from unseen.experiments.adapt_grid import read_few_shot, run_few_shot, write_few_shot
 from unseen.report.tables import percent, show
-from unseen.run import Run
-from unseen.settings import parse
+from unseen.training.config import parse
+from unseen.training.run import Run
 
 AdaptationSettings = Annotated[
     list[str] | None,
-    Parameter(name="--set", negative="", help="One setting as key=value; repeatable; `unseen adaptations NAME` lists them."),
+    Parameter(
+        name="--set",
+        negative="",
+        help="One setting as key=value; repeatable; `unseen adaptations NAME` lists them.",
+    ),
 ]
 
 
@@ -75,7 +90,9 @@ def adapt(
     )  # fmt: skip
     lost = result["source_before"] - result["source_after"]
     if lost > 0.005 and keep_source is None:
-        say(f"adapting made the source worse by {percent(lost)} points; --keep-source {min(0.02, lost / 2):.2g} would bound that")
+        say(
+            f"adapting made the source worse by {percent(lost)} points; --keep-source {min(0.02, lost / 2):.2g} would bound that"
+        )
     if emit(result, json_):
         return
     after, source_after = (
@@ -91,7 +108,9 @@ def adapt(
     show(title, [result["metric"], "before", "after"], rows)
     if keep_source is not None:
         gone = ", ".join(percent(share) for share in result["shares"])
-        print(f"the held-out source may lose {percent(keep_source)} points: gone {gone} % of the way from the start")
+        print(
+            f"the held-out source may lose {percent(keep_source)} points: gone {gone} % of the way from the start"
+        )
     if out is not None:
         print(f"next: unseen evaluate {out}{'' if task is None else f' --task {task}'}")
 
@@ -114,19 +133,33 @@ def adaptations(name: str | None = None, *, json_: Json = False) -> None:
         return
     if name is None:
         rows = [[kind["name"], kind["needs"], kind["summary"]] for kind in result]
-        show("adaptations; `unseen adaptations NAME` lists one's settings", ["name", "learns from", "idea"], rows)
+        show(
+            "adaptations; `unseen adaptations NAME` lists one's settings",
+            ["name", "learns from", "idea"],
+            rows,
+        )
         return
     rows = [[setting, default] for setting, default in result[0]["settings"].items()]
-    show(f"{name}: {result[0]['summary']}; learns from {result[0]['needs']}\n{result[0]['paper']}", ["setting", "default"], rows)
+    show(
+        f"{name}: {result[0]['summary']}; learns from {result[0]['needs']}\n{result[0]['paper']}",
+        ["setting", "default"],
+        rows,
+    )
 
 
-def few_shot(grid: Path, *, workers: Count = 1, tables_only: Annotated[bool, Flag] = False, json_: Json = False) -> None:
+def few_shot(
+    grid: Path,
+    *,
+    workers: Count = 1,
+    tables_only: Annotated[bool, Flag] = False,
+    json_: Json = False,
+) -> None:
     """Train a grid's starts, adapt each by each of its rows, and write the tables. Exits with 1 if something failed.
 
     Parameters
     ----------
     grid
-        A TOML file, such as bench/few_shot_adaptation.toml.
+        A TOML file, such as grids/few_shot_adaptation.toml.
     workers
         Adaptations at a time, one thread each.
     tables_only

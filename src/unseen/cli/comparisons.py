@@ -8,13 +8,13 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from unseen import demo as demonstration
-from unseen.bench import run_grid, write_tables
 from unseen.cli.options import Count, Device, Flag, Json, Seed, Settings, emit, say, whole_numbers
 from unseen.errors import UnseenError
-from unseen.grid import read_grid, with_published, with_seeds
-from unseen.publish import write_report
-from unseen.settings import parse
+from unseen.experiments import demo as demonstration
+from unseen.experiments.grid import read_grid, with_published, with_seeds
+from unseen.experiments.run_grid import run_grid, write_tables
+from unseen.report.write import write_report
+from unseen.training.config import parse
 
 
 def attach(app: App) -> None:
@@ -27,7 +27,9 @@ def bench(
     grid: Path,
     *,
     workers: Count = 2,
-    seeds: Annotated[list[int] | None, Parameter(negative="", consume_multiple=True, converter=whole_numbers)] = None,
+    seeds: Annotated[
+        list[int] | None, Parameter(negative="", consume_multiple=True, converter=whole_numbers)
+    ] = None,
     published: Annotated[list[Path] | None, Parameter(negative="", consume_multiple=True)] = None,
     tables_only: Annotated[bool, Flag] = False,
     json_: Json = False,
@@ -70,7 +72,9 @@ def report(*runs: Path, out: Path, json_: Json = False) -> None:
         The folder for report.html, tables.md and tables/.
     """
     if not runs:
-        raise UnseenError("name run folders, or folders that hold some: unseen report RUNS [RUNS ...] --out DIR")
+        raise UnseenError(
+            "name run folders, or folders that hold some: unseen report RUNS [RUNS ...] --out DIR"
+        )
     result = write_report(runs, out)
     if not emit(result, json_):
         print(f"{result['page']}: {result['bytes'] / 1e6:.1f} MB; tables beside it")

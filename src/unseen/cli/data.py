@@ -8,11 +8,14 @@ from typing import Any
 from cyclopts import App
 
 from unseen.cli.options import Json, emit, say
-from unseen.data import stock
-from unseen.data.root import data_root
+from unseen.data import catalog as stock
+from unseen.data.location import data_root
 from unseen.report.tables import show
 
-data_app = App(name="data", help="Real data: what there is, whether what is here can be read, fetching the rest.")
+data_app = App(
+    name="data",
+    help="Real data: what there is, whether what is here can be read, fetching the rest.",
+)
 
 
 def attach(app: App) -> None:
@@ -36,7 +39,11 @@ def list_(*, json_: Json = False) -> None:
         ]
         for row in rows
     ]
-    show(f"data under {data_root()}", ["data", "samples", "size", "fetch", "licence", "publisher"], cells)
+    show(
+        f"data under {data_root()}",
+        ["data", "samples", "size", "fetch", "licence", "publisher"],
+        cells,
+    )
 
 
 @data_app.command
@@ -49,7 +56,12 @@ def check(name: str, *, json_: Json = False) -> None:
         A name from `unseen data list`, or a task's.
     """
     rows = stock.check(name)
-    finish(name, rows, bool(stock.enough(name, rows)) and all(row["state"] != "broken" for row in rows), json_)
+    finish(
+        name,
+        rows,
+        bool(stock.enough(name, rows)) and all(row["state"] != "broken" for row in rows),
+        json_,
+    )
 
 
 @data_app.command
@@ -70,9 +82,16 @@ def fetch(name: str, *, json_: Json = False) -> None:
 def finish(name: str, rows: list[dict[str, Any]], good: bool, json_: bool) -> None:
     """Print the rows and, where something is wrong, end with exit code 1."""
     if not emit({"name": name, "root": str(data_root()), "ok": good, "files": rows}, json_):
-        cells = [[f"{r['domain']} {r['split']}", _state(r), f"{r['n']} of {r['published']}"] for r in rows]
+        cells = [
+            [f"{r['domain']} {r['split']}", _state(r), f"{r['n']} of {r['published']}"]
+            for r in rows
+        ]
         show(f"{name} under {data_root()}", ["data", "state", "samples"], cells)
-        told = [r for r in rows if r["problem"] and (r["needed"] or r["state"] in ("broken", "failed", "by hand"))]
+        told = [
+            r
+            for r in rows
+            if r["problem"] and (r["needed"] or r["state"] in ("broken", "failed", "by hand"))
+        ]
         for problem in dict.fromkeys(f"{r['domain']}: {r['problem']}" for r in told):
             say(problem)
     if not good:
@@ -80,7 +99,11 @@ def finish(name: str, rows: list[dict[str, Any]], good: bool, json_: bool) -> No
 
 
 def _state(row: dict[str, Any]) -> str:
-    return "missing, can be done without" if row["state"] == "missing" and not row["needed"] else row["state"]
+    return (
+        "missing, can be done without"
+        if row["state"] == "missing" and not row["needed"]
+        else row["state"]
+    )
 
 
 def size(count: int | None) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cyclopts import App
 
-from unseen import doctor as examination
+from unseen.cli import installation as examination
 from unseen.cli.options import Json, emit, say
 from unseen.report.readme import refresh
 from unseen.report.tables import show
@@ -22,7 +22,9 @@ def doctor(*, json_: Json = False) -> None:
     """Look at Python, torch, packages, data, disk and this command itself, and say what to do; exit code 1 at a problem."""
     found = examination.examine()
     problems = [f.what for f in found if f.state == "problem"]
-    if not emit({"ok": not problems, "problems": problems, "findings": [f._asdict() for f in found]}, json_):
+    if not emit(
+        {"ok": not problems, "problems": problems, "findings": [f._asdict() for f in found]}, json_
+    ):
         show("unseen doctor", ["", "", "found"], [[f.what, f.state, f.found] for f in found])
     for finding in found:
         if finding.advice:
@@ -32,7 +34,9 @@ def doctor(*, json_: Json = False) -> None:
         sys.exit(1)
 
 
-def results(page: Path = Path("README.md"), *, folder: Path = Path("results"), json_: Json = False) -> None:
+def results(
+    page: Path = Path("README.md"), *, folder: Path = Path("results"), json_: Json = False
+) -> None:
     """Write the table of published results into a page, between its two markers.
 
     Parameters

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 
 from cyclopts import App
 
-from unseen.accuracy_exam import ESTIMATORS, examine, write_tables
-from unseen.checks import share
+from unseen.checks import check_fraction
 from unseen.cli.options import Device, Flag, Json, RunFolder, TaskWord, emit, say
 from unseen.cli.runs import task_of
 from unseen.errors import UnseenError
+from unseen.experiments.estimate_accuracy import ESTIMATORS, examine, write_tables
 from unseen.report.tables import percent, show
-from unseen.run import Run
+from unseen.training.run import Run
 
 
 def attach(app: App) -> None:
@@ -51,13 +51,17 @@ def estimate(
         raise UnseenError("name one domain with --domain, or ask for --all")
     if out is not None and not all_:
         raise UnseenError("--out writes tables of all domains: add --all")
-    share("--level", level)
+    check_fraction("--level", level)
     made = [Run(folder) for folder in runs]
     wanted = None if domain is None else [domain]
     results = [examine(run, task_of(run, task), wanted, level=level, device=device) for run in made]
     if out is not None:
         own = [] if task is None else ["--task", task]
-        write_tables(out, results, " ".join(["unseen estimate", *map(str, runs), "--all --out", str(out), *own]))
+        write_tables(
+            out,
+            results,
+            " ".join(["unseen estimate", *map(str, runs), "--all --out", str(out), *own]),
+        )
     if any(r["fallback"] for r in results):
         say(f"no learned sigma; the score is a fallback: {results[0]['score_name']}")
     if not emit(results[0] if len(results) == 1 else {"runs": results}, json_):
@@ -69,11 +73,25 @@ def _show(result: dict[str, Any]) -> None:
     rows = []
     for name, d in result["domains"].items():
         told = {e: percent(v) for e, v in d["estimates"].items()}
-        told |= {e: f"{told[e]} ({'-'.join(map(percent, ends))})" for e, ends in d["intervals"].items()}
-        rows.append([name, percent(d["accuracy"]) if "accuracy" in d else "unknown", *(told[e] for e in ESTIMATORS)])
+        told |= {
+            e: f"{told[e]} ({'-'.join(map(percent, ends))})" for e, ends in d["intervals"].items()
+        }
+        rows.append(
+            [
+                name,
+                percent(d["accuracy"]) if "accuracy" in d else "unknown",
+                *(told[e] for e in ESTIMATORS),
+            ]
+        )
     if len(rows) > 1 and result["mean_absolute_error"]:
         rows.append(["mean error", "", *map(percent, result["mean_absolute_error"].values())])
     title = f"{result['task']} {result['method']} seed {result['seed']}: accuracy foretold without labels, %"
-    show(f"{title}; in brackets the {percent(result['level'])} % interval", ["domain", "real", *ESTIMATORS], rows)
+    show(
+        f"{title}; in brackets the {percent(result['level'])} % interval",
+        ["domain", "real", *ESTIMATORS],
+        rows,
+    )
     if beyond := [name for name, d in result["domains"].items() if d["extrapolates"]]:
-        say(f"the score of {', '.join(beyond)} is beyond every synthetic shift: the accuracy there may be as low as chance")
+        say(
+            f"the score of {', '.join(beyond)} is beyond every synthetic shift: the accuracy there may be as low as chance"
+        )

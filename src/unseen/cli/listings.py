@@ -10,8 +10,8 @@ from cyclopts import App
 from unseen.cli.options import Json, emit
 from unseen.methods import METHODS, method_named
 from unseen.report.tables import show
-from unseen.settings import LOOP, model_settings
 from unseen.tasks import TASKS, task_named, variants_of
+from unseen.training.config import LOOP, model_settings
 
 
 def attach(app: App) -> None:
@@ -32,11 +32,23 @@ def tasks(name: str | None = None, *, json_: Json = False) -> None:
         return
     if name is None:
         rows = [[t["name"], t["summary"], ", ".join(t["variants"])] for t in result]
-        show("tasks; `unseen tasks NAME` tells more of one, or of a variant NAME/VARIANT", ["name", "what", "variants"], rows)
+        show(
+            "tasks; `unseen tasks NAME` tells more of one, or of a variant NAME/VARIANT",
+            ["name", "what", "variants"],
+            rows,
+        )
         return
-    show(name, ["", ""], [[key, _line(value)] for key, value in result[0].items() if key != "presets"])
+    show(
+        name,
+        ["", ""],
+        [[key, _line(value)] for key, value in result[0].items() if key != "presets"],
+    )
     for preset, settings in result[0]["presets"].items():
-        show(f"preset {preset}; what it does not name is as by default", ["", ""], [[k, _line(v)] for k, v in settings.items()])
+        show(
+            f"preset {preset}; what it does not name is as by default",
+            ["", ""],
+            [[k, _line(v)] for k, v in settings.items()],
+        )
 
 
 def _task(word: str) -> dict[str, Any]:
@@ -52,7 +64,10 @@ def _task(word: str) -> dict[str, Any]:
 
 def _said(settings: Mapping[str, Any]) -> dict[str, Any]:
     """A preset's settings as JSON has them; a mapping under a method's name is for that method only."""
-    return {name: _said(value) if isinstance(value, Mapping) else plain(value) for name, value in settings.items()}
+    return {
+        name: _said(value) if isinstance(value, Mapping) else plain(value)
+        for name, value in settings.items()
+    }
 
 
 def _line(value: Any) -> Any:
@@ -80,11 +95,23 @@ def methods(name: str | None = None, *, json_: Json = False) -> None:
     if emit({"methods": result, "loop": LOOP}, json_):
         return
     if name is None:
-        show("methods; `unseen methods NAME` lists one's settings", ["name", "idea"], [[m["name"], m["summary"]] for m in result])
+        show(
+            "methods; `unseen methods NAME` lists one's settings",
+            ["name", "idea"],
+            [[m["name"], m["summary"]] for m in result],
+        )
     for method in result if name is not None else []:
         rows = [[setting, default] for setting, default in method["settings"].items()]
-        show(f"{method['name']}: {method['summary']}\n{method['paper']}", ["setting", "default"], rows)
-    show("settings of the training loop, for every method", ["setting", "default"], [list(item) for item in LOOP.items()])
+        show(
+            f"{method['name']}: {method['summary']}\n{method['paper']}",
+            ["setting", "default"],
+            rows,
+        )
+    show(
+        "settings of the training loop, for every method",
+        ["setting", "default"],
+        [list(item) for item in LOOP.items()],
+    )
 
 
 def plain(value: Any) -> Any:

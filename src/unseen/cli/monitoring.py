@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from cyclopts import App
 
-from unseen.batches import loaded, picked
+from unseen.api import Batch, Domain, ScoreAt
 from unseen.cli.options import Count, Device, Json, RunFolder, Seed, TaskWord, emit, say
 from unseen.cli.runs import task_of
-from unseen.contracts import Batch, Domain, ScoreAt
+from unseen.detection.monitor import DomainMonitor, Reading
 from unseen.errors import UnseenError
-from unseen.exam import recalibrate
-from unseen.monitor import DomainMonitor, Reading
-from unseen.run import Run, checked_seed
+from unseen.experiments.evaluate import recalibrate
+from unseen.training.batches import load_split, take
+from unseen.training.run import Run, checked_seed
 
 
 def attach(app: App) -> None:
@@ -24,7 +24,14 @@ def attach(app: App) -> None:
     app.command(calibrate)
 
 
-def calibrate(run: RunFolder, *, at: ScoreAt, task: TaskWord = None, device: Device = "auto", json_: Json = False) -> None:
+def calibrate(
+    run: RunFolder,
+    *,
+    at: ScoreAt,
+    task: TaskWord = None,
+    device: Device = "auto",
+    json_: Json = False,
+) -> None:
     """Read a finished run's score elsewhere, and take its source statistics anew; its weights stay as they are.
 
     Parameters
@@ -35,7 +42,9 @@ def calibrate(run: RunFolder, *, at: ScoreAt, task: TaskWord = None, device: Dev
     finished = Run(run)
     result = recalibrate(finished, task_of(finished, task), at, device)
     if not emit(result, json_):
-        print(f"{run}: the score is read at the {result['score_at']} now; alarm at 64 samples: {result['threshold']:.4f}")
+        print(
+            f"{run}: the score is read at the {result['score_at']} now; alarm at 64 samples: {result['threshold']:.4f}"
+        )
 
 
 def monitor(
@@ -70,7 +79,9 @@ def monitor(
     made = task_of(at, task)
     checked_seed(seed)
     domains = [made.domain(name) for name in (domain, then) if name is not None]
-    watcher = DomainMonitor.from_run(run, made, device=device, batch=batch, memory=memory, false_alarm_rate=false_alarm_rate)
+    watcher = DomainMonitor.from_run(
+        run, made, device=device, batch=batch, memory=memory, false_alarm_rate=false_alarm_rate
+    )
     if watcher.net.score_name != "sigma":
         say(f"this run has no learned sigma; the score is a fallback: {watcher.net.score_name}")
     readings = []
@@ -87,25 +98,36 @@ def monitor(
         "false_alarm_rate": false_alarm_rate,
         "score_name": watcher.net.score_name,
         "readings": readings,
-        "alarms": {d.name: sum(r["alarm"] for r in readings if r["domain"] == d.name) for d in domains},
+        "alarms": {
+            d.name: sum(r["alarm"] for r in readings if r["domain"] == d.name) for d in domains
+        },
         "batches": {d.name: sum(r["domain"] == d.name for r in readings) for d in domains},
     }
     if not emit(result, json_):
-        print("; ".join(f"{d.name}: {result['alarms'][d.name]} alarms in {result['batches'][d.name]} batches" for d in domains))
+        print(
+            "; ".join(
+                f"{d.name}: {result['alarms'][d.name]} alarms in {result['batches'][d.name]} batches"
+                for d in domains
+            )
+        )
 
 
 def _stream(domain: Domain, size: int, seed: int) -> Iterator[Batch]:
     """The domain's samples in random order, in whole batches: data on disk is often sorted by class."""
-    data = loaded(domain, "test")
+    data = load_split(domain, "test")
     total = len(data)  # type: ignore[arg-type]
     if not 1 <= size <= total:
-        raise UnseenError(f"--batch must lie between 1 and the {total} samples of {domain.name}, not {size}")
+        raise UnseenError(
+            f"--batch must lie between 1 and the {total} samples of {domain.name}, not {size}"
+        )
     order = torch.randperm(total, generator=torch.Generator().manual_seed(seed))
     for part in order[: total // size * size].split(size):
-        yield picked(data, part)
+        yield take(data, part)
 
 
 def _line(domain: str, r: Reading) -> str:
-    told = ", ".join(word for word, raised in (("batch", r.batch_alarm), ("slow", r.slow_alarm)) if raised)
+    told = ", ".join(
+        word for word, raised in (("batch", r.batch_alarm), ("slow", r.slow_alarm)) if raised
+    )
     scores = f"score {r.score:.4f} of {r.threshold:.4f}   slow {r.slow_score:.4f} of {r.slow_threshold:.4f}"
     return f"{r.batch:5d}  {domain:<12s} {scores}   {'ALARM: ' + told if told else '-'}"

@@ -31,14 +31,23 @@ Seed = Annotated[int, Parameter(converter=whole_number, help="Owns every random 
 Count = Annotated[int, Parameter(converter=whole_number)]
 CountOrNone = Annotated[int | None, Parameter(converter=whole_number)]
 RunFolder = Annotated[Path, Parameter(help="A finished run's folder.")]
-TaskWord = Annotated[str | None, Parameter(name="--task", help="Needed for a task of your own, as package.module:function.")]
+TaskWord = Annotated[
+    str | None,
+    Parameter(name="--task", help="Needed for a task of your own, as package.module:function."),
+]
 Settings = Annotated[
     list[str] | None,
-    Parameter(name="--set", negative="", help="One setting as key=value; repeat it for more; `unseen methods NAME` lists them."),
+    Parameter(
+        name="--set",
+        negative="",
+        help="One setting as key=value; repeat it for more; `unseen methods NAME` lists them.",
+    ),
 ]
 
 
-_results: TextIO | None = None  # where results go while everything else that prints is sent to stderr
+_results: TextIO | None = (
+    None  # where results go while everything else that prints is sent to stderr
+)
 
 
 @contextlib.contextmanager

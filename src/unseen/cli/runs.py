@@ -7,16 +7,28 @@ from typing import Annotated, Any
 
 from cyclopts import App
 
-from unseen import exam
-from unseen.cli.options import Count, CountOrNone, Device, Flag, Json, RunFolder, Seed, Settings, TaskWord, emit, say
-from unseen.contracts import Task
+from unseen.api import Task
+from unseen.cli.options import (
+    Count,
+    CountOrNone,
+    Device,
+    Flag,
+    Json,
+    RunFolder,
+    Seed,
+    Settings,
+    TaskWord,
+    emit,
+    say,
+)
 from unseen.errors import UnseenError
-from unseen.pictures import pictures as draw_pictures
+from unseen.experiments import evaluate as exam
+from unseen.experiments.segmentation_images import pictures as draw_pictures
 from unseen.report.tables import percent, show
-from unseen.run import Run
-from unseen.run import train as train_run
-from unseen.settings import parse
 from unseen.tasks import task_named
+from unseen.training.config import parse
+from unseen.training.run import Run
+from unseen.training.run import train as train_run
 
 TABLE_WIDTH = 4  # domains beside each other: more would not fit a terminal of 80 columns
 
@@ -76,7 +88,11 @@ def train(
         "source_val": value,
     }
     if not emit(result, json_):
-        show(f"{_title(result)} {config['method']}", ["", ""], [["run", run.folder], ["held-out source", percent(value)]])
+        show(
+            f"{_title(result)} {config['method']}",
+            ["", ""],
+            [["run", run.folder], ["held-out source", percent(value)]],
+        )
         own = f" --task {task}" if ":" in task else ""
         print(f"next: unseen evaluate {run.folder}{own}")
         if tensorboard:
@@ -84,7 +100,12 @@ def train(
 
 
 def evaluate(
-    run: RunFolder, *, samples: CountOrNone = None, task: TaskWord = None, device: Device = "auto", json_: Json = False
+    run: RunFolder,
+    *,
+    samples: CountOrNone = None,
+    task: TaskWord = None,
+    device: Device = "auto",
+    json_: Json = False,
 ) -> None:
     """What a run is worth on every unseen domain, and on the held-out source.
 
@@ -98,11 +119,22 @@ def evaluate(
     if emit(result, json_):
         return
     metric = next(k for k in result["source"] if k not in ("name", "n", "classes"))
-    rows = [[f"{result['source']['name']} (source)", percent(result["source"][metric]), result["source"]["n"]]]
+    rows = [
+        [
+            f"{result['source']['name']} (source)",
+            percent(result["source"][metric]),
+            result["source"]["n"],
+        ]
+    ]
     adapted = result.get("adapted_to")
-    rows += [[f"{d} (adapted to)" if d == adapted else d, percent(f[metric]), f["n"]] for d, f in result["domains"].items()]
+    rows += [
+        [f"{d} (adapted to)" if d == adapted else d, percent(f[metric]), f["n"]]
+        for d, f in result["domains"].items()
+    ]
     rows.append(["average, unseen", _share(result["average"]), ""])
-    show(f"{_title(result)} {result['method']} seed {result['seed']}", ["domain", metric, "n"], rows)
+    show(
+        f"{_title(result)} {result['method']} seed {result['seed']}", ["domain", metric, "n"], rows
+    )
     if "classes" in result["source"]:
         domains = {result["source"]["name"]: result["source"], **result["domains"]}
         names = list(result["source"]["classes"])
@@ -181,7 +213,9 @@ def pictures(
         How many scenes, evenly spaced.
     """
     if not runs:
-        raise UnseenError("name at least one finished run: unseen pictures RUN [RUN ...] --domain dusk --out scenes.png")
+        raise UnseenError(
+            "name at least one finished run: unseen pictures RUN [RUN ...] --domain dusk --out scenes.png"
+        )
     made = [Run(folder) for folder in runs]
     result = draw_pictures(made, task_of(made[0], task), domain, out, frames=frames, device=device)
     if not emit(result, json_):
@@ -192,5 +226,7 @@ def task_of(run: Run, named: str | None) -> Task:
     """The run's task. One of the user's own is imported only if they name it on this command."""
     name = str(run.config.get("task_word", run.config.get("task")))
     if named is None and ":" in name:
-        raise UnseenError(f"{run.folder} was trained on {name}, a task of your own: name it, --task {name}")
+        raise UnseenError(
+            f"{run.folder} was trained on {name}, a task of your own: name it, --task {name}"
+        )
     return task_named(name if named is None else named)

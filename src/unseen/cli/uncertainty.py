@@ -8,9 +8,9 @@ from cyclopts import App
 
 from unseen.cli.options import Count, Device, Json, RunFolder, Seed, TaskWord, emit, say
 from unseen.cli.runs import task_of
-from unseen.comparison import compare
 from unseen.errors import UnseenError
-from unseen.run import Run
+from unseen.experiments.compare_scores import compare
+from unseen.training.run import Run
 
 
 def attach(app: App) -> None:
@@ -39,11 +39,15 @@ def uncertainty(
         At most so many random samples of each domain: a Bayesian network takes about 30 predictions for each.
     """
     if not runs:
-        raise UnseenError("name finished runs of one task: unseen uncertainty RUN [RUN ...] --out DIR")
+        raise UnseenError(
+            "name finished runs of one task: unseen uncertainty RUN [RUN ...] --out DIR"
+        )
     made = [Run(folder) for folder in runs]
     result = compare(made, task_of(made[0], task), out, samples=samples, seed=seed, device=device)
     if not emit(result, json_):
         print((out / "table.md").read_text())
     methods = {run.config["method"] for run in made}
     if "bnn" not in methods:
-        say("no bnn run among these: nothing to correlate with Bayesian uncertainty; train one with --method bnn")
+        say(
+            "no bnn run among these: nothing to correlate with Bayesian uncertainty; train one with --method bnn"
+        )

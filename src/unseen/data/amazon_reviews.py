@@ -23,7 +23,7 @@ from scipy.sparse import csr_matrix
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
-from unseen.data.root import MissingData, data_folder, data_root, remedy
+from unseen.data.location import MissingData, data_folder, data_root, remedy
 from unseen.errors import UnseenError
 
 Labels = NDArray[np.int64]
@@ -95,21 +95,49 @@ def held_out_counts(domain: str, first: int, end: int | None) -> tuple[Tensor, T
 def _npz(path: Path) -> tuple[csr_matrix, Labels]:
     _must_exist(path)
     try:
-        with np.load(path, allow_pickle=False) as file:  # a pickle runs code; a lone array is no archive: TypeError
+        with np.load(
+            path, allow_pickle=False
+        ) as file:  # a pickle runs code; a lone array is no archive: TypeError
             held = {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, KeyError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
+    except (
+        OSError,
+        ValueError,
+        EOFError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
         raise _off(path, f"it cannot be read ({error})", _NPZ) from error
-    if missing := [name for name in ("data", "indices", "indptr", "shape", "y") if name not in held]:
+    if missing := [
+        name for name in ("data", "indices", "indptr", "shape", "y") if name not in held
+    ]:
         raise _off(path, f"it lacks {', '.join(missing)}", _NPZ)
     for name, array in held.items():
         if array.dtype.kind not in "iu" or array.ndim != 1:
-            raise _off(path, f"its {name} is {array.shape} of {array.dtype}, not one row of whole numbers", _NPZ)
-    data, indices, indptr = held["data"], held["indices"].astype(np.int64), held["indptr"].astype(np.int64)
+            raise _off(
+                path,
+                f"its {name} is {array.shape} of {array.dtype}, not one row of whole numbers",
+                _NPZ,
+            )
+    data, indices, indptr = (
+        held["data"],
+        held["indices"].astype(np.int64),
+        held["indptr"].astype(np.int64),
+    )
     shape = tuple(held["shape"].tolist())
     if len(shape) != 2 or shape[1] != COLUMNS:
         raise _off(path, f"its shape is {shape}", _NPZ)
-    if len(indptr) != shape[0] + 1 or indptr[0] != 0 or indptr[-1] != len(data) or (np.diff(indptr) < 0).any():
-        raise _off(path, f"its indptr does not divide {len(data)} counts into {shape[0]} rows", _NPZ)
+    if (
+        len(indptr) != shape[0] + 1
+        or indptr[0] != 0
+        or indptr[-1] != len(data)
+        or (np.diff(indptr) < 0).any()
+    ):
+        raise _off(
+            path, f"its indptr does not divide {len(data)} counts into {shape[0]} rows", _NPZ
+        )
     if len(indices) != len(data):
         raise _off(path, f"it has {len(data)} counts and {len(indices)} indices", _NPZ)
     if len(indices) and not (indices.min() >= 0 and indices.max() < COLUMNS):
@@ -135,7 +163,11 @@ def _checked(path: Path, x: csr_matrix, y: NDArray[Any], layout: str) -> tuple[c
     if not set(np.unique(y).tolist()) <= {-1, 1}:
         raise _off(path, f"its labels are {', '.join(f'{v:g}' for v in np.unique(y)[:5])}", layout)
     if not ((x.data >= 1) & (x.data <= 255) & (x.data % 1 == 0)).all():
-        raise _off(path, f"its counts run from {x.data.min():g} to {x.data.max():g} or are not whole", layout)
+        raise _off(
+            path,
+            f"its counts run from {x.data.min():g} to {x.data.max():g} or are not whole",
+            layout,
+        )
     x = x.astype(np.uint8)
     filled = x.nnz
     x.sum_duplicates()  # also sorts, so that equal reviews have equal bytes
@@ -164,15 +196,22 @@ def reviews(domain: str, folder: Path | None = None) -> tuple[list[str], Labels]
     if domain not in DOMAINS:
         raise UnseenError(f"the {NAME} data has no {domain}; it has: {', '.join(DOMAINS)}")
     folder = data_folder(NAME) if folder is None else folder
-    jsonl, blocks = folder / f"{domain}.jsonl.gz", folder / "sorted_data_acl" / BLITZERS_NAME.get(domain, domain)
+    jsonl, blocks = (
+        folder / f"{domain}.jsonl.gz",
+        folder / "sorted_data_acl" / BLITZERS_NAME.get(domain, domain),
+    )
     rows = _blocks(blocks) if blocks.is_dir() and not jsonl.exists() else _jsonl(jsonl)
     kept: dict[str, tuple[str, int]] = {}
     for title, text, rating in rows:
         kept.setdefault(" ".join(text.lower().split()), (f"{title}\n{text}", int(rating > 3)))
-    return [text for text, _ in kept.values()], np.array([label for _, label in kept.values()], np.int64)
+    return [text for text, _ in kept.values()], np.array(
+        [label for _, label in kept.values()], np.int64
+    )
 
 
-def extracted_counts(source: str, trained_on: int, domain: str, first: int, end: int | None) -> tuple[Tensor, Tensor]:
+def extracted_counts(
+    source: str, trained_on: int, domain: str, first: int, end: int | None
+) -> tuple[Tensor, Tensor]:
     """Reviews first to end - 1 of a domain in a fixed random order: counts (N, 5000) uint8 and labels (N,) int64.
 
     Counted are the words and pairs most frequent in the source's first reviews, so many as are trained on: unlike the
@@ -196,7 +235,9 @@ def most_frequent(texts: Iterable[str], size: int) -> list[str]:
     vectorizer = CountVectorizer(ngram_range=(1, 2))
     totals = vectorizer.fit_transform(texts).sum(axis=0).A1
     # Not `max_features`: which of equals it keeps is left to numpy's unstable sort, which differs between processors.
-    ranked = sorted(vectorizer.vocabulary_, key=lambda word: (-totals[vectorizer.vocabulary_[word]], word))
+    ranked = sorted(
+        vectorizer.vocabulary_, key=lambda word: (-totals[vectorizer.vocabulary_[word]], word)
+    )
     return ranked[:size]
 
 
@@ -206,7 +247,9 @@ def counted(texts: Iterable[str], words: list[str]) -> csr_matrix:
 
     found = CountVectorizer(ngram_range=(1, 2), vocabulary=words).transform(texts)
     found.data = np.minimum(found.data, 255)  # the published reviews say "the" up to 206 times
-    return csr_matrix((found.data.astype(np.uint8), found.indices, found.indptr), (found.shape[0], COLUMNS))
+    return csr_matrix(
+        (found.data.astype(np.uint8), found.indices, found.indptr), (found.shape[0], COLUMNS)
+    )
 
 
 @cache
@@ -236,9 +279,15 @@ def _jsonl(path: Path) -> list[tuple[str, str, float]]:
             row = json.loads(line)
             rows.append((str(row.get("title") or ""), row["text"], _stars(row["rating"])))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise _off(path, f"line {number} is no review ({type(error).__name__}: {error})", _JSONL) from error
-        if not isinstance(row["text"], str) or row.get("label", int(rows[-1][2] > 3)) != int(rows[-1][2] > 3):
-            raise _off(path, f"line {number} has no text, or a label that its rating belies", _JSONL)
+            raise _off(
+                path, f"line {number} is no review ({type(error).__name__}: {error})", _JSONL
+            ) from error
+        if not isinstance(row["text"], str) or row.get("label", int(rows[-1][2] > 3)) != int(
+            rows[-1][2] > 3
+        ):
+            raise _off(
+                path, f"line {number} has no text, or a label that its rating belies", _JSONL
+            )
     if not rows:
         raise _off(path, "it holds no review", _JSONL)
     return rows
@@ -254,13 +303,21 @@ def _blocks(folder: Path) -> list[tuple[str, str, float]]:
         if not found:
             raise _off(path, "it holds no review", _REVIEW)
         if (begun := text.count("<review>")) != len(found):
-            raise _off(path, f"{begun} reviews begin and {len(found)} end: it may have been cut short", _REVIEW)
+            raise _off(
+                path,
+                f"{begun} reviews begin and {len(found)} end: it may have been cut short",
+                _REVIEW,
+            )
         for number, block in enumerate(found, start=1):
-            parts = dict(re.findall(r"<(title|rating|review_text)>\s*(.*?)\s*</\1>", block, re.DOTALL))
+            parts = dict(
+                re.findall(r"<(title|rating|review_text)>\s*(.*?)\s*</\1>", block, re.DOTALL)
+            )
             try:
                 rows.append((parts.get("title", ""), parts["review_text"], _stars(parts["rating"])))
             except (KeyError, ValueError) as error:
-                raise _off(path, f"review {number} is not whole ({type(error).__name__}: {error})", _REVIEW) from error
+                raise _off(
+                    path, f"review {number} is not whole ({type(error).__name__}: {error})", _REVIEW
+                ) from error
     return rows
 
 

@@ -15,7 +15,10 @@ from unseen.errors import UnseenError
 Array = NDArray[np.uint8]
 
 SHIFTS = ("shorter", "longer", "other_words", "other_topic", "less_telling")
-FIRST, END = 1000, 2000  # of the held-out reviews: 0 to 999 calibrate the alarm, those from 2,000 are the source's test
+FIRST, END = (
+    1000,
+    2000,
+)  # of the held-out reviews: 0 to 999 calibrate the alarm, those from 2,000 are the source's test
 KEPT = 0.3  # of a review's words in a short one
 RARE = 0.1  # a word that fewer of the training reviews use belongs to a topic, one that more use to the language
 TELLING = 100  # words
@@ -38,7 +41,11 @@ def shifted_counts(source: str, shift: str) -> tuple[Tensor, Tensor]:
         trained_on, labels = published(source, "train")
         tells = telling(trained_on.toarray(), labels)
         used = (trained_on > 0).mean(axis=0).A1
-        x = without_the_most_telling(x, tells) if shift == "less_telling" else of_another_topic(x, tells, used, rng)
+        x = (
+            without_the_most_telling(x, tells)
+            if shift == "less_telling"
+            else of_another_topic(x, tells, used, rng)
+        )
     return torch.from_numpy(x.astype(np.uint8)), torch.from_numpy(y)
 
 
@@ -46,8 +53,12 @@ def telling(counts: Array, labels: Labels) -> NDArray[Any]:
     """How much the use of each word tells of the label: the two-sample z of its share in liking and disliking reviews."""
     used = counts > 0
     liked, disliked = used[labels == 1], used[labels == 0]
-    share = (used.sum(0) + 1) / (len(used) + 2)  # one review more of each kind: a word nobody uses tells nothing
-    return (liked.mean(0) - disliked.mean(0)) / np.sqrt(share * (1 - share) * (1 / len(liked) + 1 / len(disliked)))
+    share = (used.sum(0) + 1) / (
+        len(used) + 2
+    )  # one review more of each kind: a word nobody uses tells nothing
+    return (liked.mean(0) - disliked.mean(0)) / np.sqrt(
+        share * (1 - share) * (1 / len(liked) + 1 / len(disliked))
+    )
 
 
 def joined(counts: Array, labels: Labels, rng: np.random.Generator) -> Array:
@@ -59,7 +70,9 @@ def joined(counts: Array, labels: Labels, rng: np.random.Generator) -> Array:
     return np.minimum(counts.astype(np.int64) + counts[partner], 255).astype(np.uint8)
 
 
-def of_another_topic(counts: Array, tells: NDArray[Any], used: NDArray[Any], rng: np.random.Generator) -> Array:
+def of_another_topic(
+    counts: Array, tells: NDArray[Any], used: NDArray[Any], rng: np.random.Generator
+) -> Array:
     """Rare words that tell nothing of the label change places, as when other things are spoken of."""
     topical = np.flatnonzero((np.abs(tells) < 1) & (used < RARE))
     out = counts.copy()

@@ -10,20 +10,29 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseen.data.root import MissingData, data_folder, remedy
+from unseen.data.location import MissingData, data_folder, remedy
 from unseen.errors import UnseenError
 
 NAME = "cifar10"
 FOLDER = "cifar-10-batches-bin"
 SIDE = 32
 RECORD = 1 + 3 * SIDE * SIDE
-CLASS_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+CLASS_NAMES = (
+    "airplane",
+    "automobile",
+    "bird",
+    "cat",
+    "deer",
+    "dog",
+    "frog",
+    "horse",
+    "ship",
+    "truck",
+)
 HELD_OUT = 2_000
 LEARNED_FROM = 10_000  # at least: what one published training file holds
 _FILES = {"train": tuple(f"data_batch_{i}.bin" for i in range(1, 6)), "test": ("test_batch.bin",)}
-_LAYOUT = (
-    f"CIFAR-10's binary version: records of {RECORD} bytes, a label from 0 to 9, then 32x32 red, green and blue values row by row"
-)
+_LAYOUT = f"CIFAR-10's binary version: records of {RECORD} bytes, a label from 0 to 9, then 32x32 red, green and blue values row by row"
 
 
 class Part(NamedTuple):
@@ -43,13 +52,21 @@ def parts(folder: Path | None = None) -> dict[str, Part]:
     train, test = count("train", folder), count("test", folder)
     if train >= LEARNED_FROM + HELD_OUT:
         kept = train - HELD_OUT
-        return {"train": Part("train", 0, kept), "val": Part("train", kept, train), "test": Part("test", 0, test)}
+        return {
+            "train": Part("train", 0, kept),
+            "val": Part("train", kept, train),
+            "test": Part("test", 0, test),
+        }
     half = test // 2
     if not half:
         raise UnseenError(
             f"CIFAR-10 has {test} test images here; two are the least that can be held out and examined: {remedy(NAME)}"
         )
-    return {"train": Part("train", 0, train), "val": Part("test", half, test), "test": Part("test", 0, half)}
+    return {
+        "train": Part("train", 0, train),
+        "val": Part("test", half, test),
+        "test": Part("test", 0, half),
+    }
 
 
 def images(part: Part, folder: Path | None = None) -> tuple[Tensor, Tensor]:
@@ -64,7 +81,9 @@ def images(part: Part, folder: Path | None = None) -> tuple[Tensor, Tensor]:
             labels.append(found[1])
         begin += size
     if part.end > begin:
-        raise UnseenError(f"CIFAR-10 has {begin} {part.split} images here; this needs the first {part.end}: {remedy(NAME)}")
+        raise UnseenError(
+            f"CIFAR-10 has {begin} {part.split} images here; this needs the first {part.end}: {remedy(NAME)}"
+        )
     return torch.from_numpy(np.concatenate(pixels)), torch.from_numpy(np.concatenate(labels))
 
 
@@ -81,14 +100,20 @@ def files(split: str, folder: Path | None = None) -> list[Path]:
     paths = [folder / FOLDER / name for name in _FILES[split]]
     if not paths[0].exists():
         pickled = folder / "cifar-10-batches-py"
-        instead = f"; {pickled} is its Python version, whose pickles are not read" if pickled.is_dir() else ""
+        instead = (
+            f"; {pickled} is its Python version, whose pickles are not read"
+            if pickled.is_dir()
+            else ""
+        )
         raise MissingData(f"{paths[0]} is missing: expected {_LAYOUT}{instead}; {remedy(NAME)}")
     return [path for path in paths if path.exists()]
 
 
 def read(path: Path, first: int, end: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Images (N, 3, 32, 32) and labels (N,) of records first to end - 1 of one file."""
-    records = np.fromfile(path, np.uint8, (end - first) * RECORD, offset=first * RECORD).reshape(end - first, RECORD)
+    records = np.fromfile(path, np.uint8, (end - first) * RECORD, offset=first * RECORD).reshape(
+        end - first, RECORD
+    )
     labels = records[:, 0].astype(np.int64)
     if labels.max() > 9:
         wrong = int((labels > 9).argmax())

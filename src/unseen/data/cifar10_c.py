@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unseen.data import cifar10
+from unseen.data.cache import Arrays, made_once
 from unseen.data.corruptions import CORRUPTIONS, SEVERITIES, VERSION, corrupted
 from unseen.data.corruptions.weather import frost_folder, overlays
-from unseen.data.made_once import Arrays, made_once
-from unseen.data.root import data_folder, remedy
+from unseen.data.location import data_folder, remedy
 from unseen.errors import UnseenError
 
 log = logging.getLogger("unseen")
@@ -44,18 +44,31 @@ def images(corruption: str, severity: int) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(pixels).permute(0, 3, 1, 2), labels
 
 
-def published(folder: Path, corruption: str, severity: int, labels: NDArray[np.int64]) -> NDArray[np.uint8]:
+def published(
+    folder: Path, corruption: str, severity: int, labels: NDArray[np.int64]
+) -> NDArray[np.uint8]:
     """The first images of one severity, as many as there are labels, which the published ones must equal."""
     path, labels_path = folder / f"{corruption}.npy", folder / "labels.npy"
     pixels, theirs = _mapped(path), _mapped(labels_path)
-    if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[1:] != (32, 32, 3) or len(pixels) % len(SEVERITIES):
+    if (
+        pixels.dtype != np.uint8
+        or pixels.ndim != 4
+        or pixels.shape[1:] != (32, 32, 3)
+        or len(pixels) % len(SEVERITIES)
+    ):
         raise _off(path, f"it is {pixels.shape} of {pixels.dtype}")
     if theirs.shape != pixels.shape[:1]:
-        raise _off(labels_path, f"it is {theirs.shape} of {theirs.dtype}, {path.name} has {len(pixels)} images")
+        raise _off(
+            labels_path,
+            f"it is {theirs.shape} of {theirs.dtype}, {path.name} has {len(pixels)} images",
+        )
     size = len(pixels) // len(SEVERITIES)
     first = (severity - 1) * size
     if size < len(labels) or (theirs[first : first + len(labels)] != labels).any():
-        raise _off(labels_path, f"at severity {severity} its labels are not those of the first {len(labels)} test images")
+        raise _off(
+            labels_path,
+            f"at severity {severity} its labels are not those of the first {len(labels)} test images",
+        )
     return pixels[first : first + len(labels)]
 
 
@@ -77,7 +90,9 @@ def made(clean: NDArray[np.uint8], corruption: str, severity: int) -> NDArray[np
 @cache
 def _announce() -> None:
     """Said once, not for each of 75 sets."""
-    log.info("no published CIFAR-10-C here: its corruptions are made of the test images, once, and kept")
+    log.info(
+        "no published CIFAR-10-C here: its corruptions are made of the test images, once, and kept"
+    )
 
 
 def _mapped(path: Path) -> NDArray:
@@ -92,4 +107,6 @@ def _mapped(path: Path) -> NDArray:
 
 
 def _off(path: Path, what: str) -> UnseenError:
-    return UnseenError(f"{path} is not as published: {what}; expected {_LAYOUT}; {remedy(cifar10.NAME)}")
+    return UnseenError(
+        f"{path} is not as published: {what}; expected {_LAYOUT}; {remedy(cifar10.NAME)}"
+    )

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from unseen.data.root import MissingData, data_folder, remedy
+from unseen.data.location import MissingData, data_folder, remedy
 from unseen.errors import UnseenError
 
 Array = NDArray[np.uint8]
@@ -49,7 +49,9 @@ _ZIP = "text, gzipped or plain, one image a line: its label 0 to 9 and 16x16 val
 _PNG = "a folder of 32x32 RGB PNGs beside a text file with a line `00000000.png 7` for each of them"
 
 
-def images(domain: str, split: str, first: int = 0, end: int | None = None) -> tuple[Tensor, Tensor]:
+def images(
+    domain: str, split: str, first: int = 0, end: int | None = None
+) -> tuple[Tensor, Tensor]:
     """Images (N, 3, 32, 32) uint8 and labels (N,) int64 of a published split, or of its images first to end - 1.
 
     Grey images get three equal channels. MNIST's 28x28 are enlarged with Pillow's Lanczos filter, as in the preparation
@@ -58,7 +60,9 @@ def images(domain: str, split: str, first: int = 0, end: int | None = None) -> t
     pixels, labels = originals(domain, split)
     if end is not None and len(labels) < end:
         path = data_folder(NAME) / MAIN_FILE[domain, split]
-        raise UnseenError(f"{path} holds {len(labels)} images; this needs the first {end}: {remedy(NAME)}")
+        raise UnseenError(
+            f"{path} holds {len(labels)} images; this needs the first {end}: {remedy(NAME)}"
+        )
     pixels, labels = pixels[first:end], labels[first:end]
     if pixels.ndim == 3:
         filter_ = Image.Resampling.LANCZOS if domain == "mnist" else Image.Resampling.BILINEAR
@@ -77,7 +81,9 @@ def originals(domain: str, split: str, folder: Path | None = None) -> tuple[Arra
 
 def resized(pixels: Array, filter_: Image.Resampling) -> Array:
     """Grey images (N, H, W) as (N, 32, 32)."""
-    return np.stack([np.asarray(Image.fromarray(grey).resize((SIDE, SIDE), filter_)) for grey in pixels])
+    return np.stack(
+        [np.asarray(Image.fromarray(grey).resize((SIDE, SIDE), filter_)) for grey in pixels]
+    )
 
 
 def _mnist(path: Path) -> tuple[Array, Labels]:
@@ -93,11 +99,17 @@ def _idx(path: Path, axes: int) -> Array:
     content = _content(path, _IDX)
     header = 4 + 4 * axes
     if len(content) < header or content[:4] != bytes([0, 0, 8, axes]):
-        raise _off(path, f"it begins with 0x{content[:4].hex()}, not 0x{bytes([0, 0, 8, axes]).hex()}", _IDX)
+        raise _off(
+            path,
+            f"it begins with 0x{content[:4].hex()}, not 0x{bytes([0, 0, 8, axes]).hex()}",
+            _IDX,
+        )
     shape = struct.unpack(f">{axes}I", content[4:header])
     size, announced = len(content) - header, math.prod(shape)
     if size != announced:
-        raise _off(path, f"its header announces {' x '.join(map(str, shape))} bytes, {size} follow", _IDX)
+        raise _off(
+            path, f"its header announces {' x '.join(map(str, shape))} bytes, {size} follow", _IDX
+        )
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
 
 
@@ -126,10 +138,16 @@ def _mat(path: Path) -> tuple[Array, Labels]:
     try:
         held = {name: shape for name, shape, _ in whosmat(path)}
         found: dict[str, Any] = loadmat(path, variable_names=["X", "y"])
-    except Exception as error:  # scipy raises whatever a broken byte leads to, zlib.error and TypeError among them
+    except (
+        Exception
+    ) as error:  # scipy raises whatever a broken byte leads to, zlib.error and TypeError among them
         raise _off(path, f"it cannot be read ({type(error).__name__}: {error})", _MAT) from error
     if not {"X", "y"} <= found.keys():
-        raise _off(path, f"it holds {', '.join(f'{name} {shape}' for name, shape in held.items()) or 'nothing'}", _MAT)
+        raise _off(
+            path,
+            f"it holds {', '.join(f'{name} {shape}' for name, shape in held.items()) or 'nothing'}",
+            _MAT,
+        )
     pixels, labels = found["X"], found["y"].ravel()
     if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[:3] != (SIDE, SIDE, 3):
         raise _off(path, f"its X is {pixels.shape} of {pixels.dtype}", _MAT)
@@ -139,13 +157,26 @@ def _mat(path: Path) -> tuple[Array, Labels]:
     # SYN's copies differ in how they write zero; both ways at once would be eleven classes.
     if {0, 10} <= set(labels.tolist()):
         raise _off(path, "its labels use both 0 and 10", _MAT)
-    return _matched(path, np.ascontiguousarray(pixels.transpose(3, 2, 0, 1)), np.where(labels == 10, 0, labels), _MAT)
+    return _matched(
+        path,
+        np.ascontiguousarray(pixels.transpose(3, 2, 0, 1)),
+        np.where(labels == 10, 0, labels),
+        _MAT,
+    )
 
 
 def _mnist_m(path: Path) -> tuple[Array, Labels]:
-    lines = [line.split() for line in _content(path, _PNG).decode(errors="replace").splitlines() if line.strip()]
+    lines = [
+        line.split()
+        for line in _content(path, _PNG).decode(errors="replace").splitlines()
+        if line.strip()
+    ]
     for line in lines:
-        if len(line) != 2 or not re.fullmatch("[0-9]{1,2}", line[1]) or Path(line[0]).name != line[0]:
+        if (
+            len(line) != 2
+            or not re.fullmatch("[0-9]{1,2}", line[1])
+            or Path(line[0]).name != line[0]
+        ):
             raise _off(path, f'it has the line "{" ".join(line)[:80]}"', _PNG)
     folder = path.with_name(path.name.removesuffix("_labels.txt"))
     if not folder.is_dir():
@@ -154,8 +185,16 @@ def _mnist_m(path: Path) -> tuple[Array, Labels]:
     absent = [name for name, _ in lines if name not in there]
     names = {name for name, _ in lines}
     if absent or not len(there) == len(lines) == len(names):
-        example = f", {absent[0]} is not among them" if absent else "" if len(names) == len(lines) else ", some more than once"
-        raise _off(path, f"it lists {len(lines)} images, {folder} holds {len(there)}{example}", _PNG)
+        example = (
+            f", {absent[0]} is not among them"
+            if absent
+            else ""
+            if len(names) == len(lines)
+            else ", some more than once"
+        )
+        raise _off(
+            path, f"it lists {len(lines)} images, {folder} holds {len(there)}{example}", _PNG
+        )
     pixels = np.empty((len(lines), SIDE, SIDE, 3), np.uint8)
     for index, (name, _) in enumerate(lines):
         pixels[index] = _png(folder / name)
@@ -200,13 +239,17 @@ def _must_exist(path: Path) -> None:
         raise MissingData(f"{path} is missing; {remedy(NAME)}")
 
 
-def _matched(path: Path, pixels: Array, labels: Labels, layout: str, labels_in: Path | None = None) -> tuple[Array, Labels]:
+def _matched(
+    path: Path, pixels: Array, labels: Labels, layout: str, labels_in: Path | None = None
+) -> tuple[Array, Labels]:
     if len(pixels) != len(labels):
         raise _off(path, f"there are {len(pixels)} images and {len(labels)} labels", layout)
     if not len(labels):
         raise _off(path, "it holds no image", layout)
     if labels.min() < 0 or labels.max() > 9:
-        raise _off(labels_in or path, f"its labels run from {labels.min()} to {labels.max()}", layout)
+        raise _off(
+            labels_in or path, f"its labels run from {labels.min()} to {labels.max()}", layout
+        )
     return pixels, labels
 
 

@@ -11,12 +11,24 @@ from PIL import Image, ImageFilter
 from torch import Tensor
 
 from unseen.data.digits import Array, Labels, originals, resized
-from unseen.data.drawing import CANVAS, CENTRE, cluttered_paper, inked, over_photos, photographed, scanned, street_colours
-from unseen.data.root import data_root, remedy
+from unseen.data.drawing import (
+    CANVAS,
+    CENTRE,
+    cluttered_paper,
+    inked,
+    over_photos,
+    photographed,
+    scanned,
+    street_colours,
+)
+from unseen.data.location import data_root, remedy
 from unseen.errors import UnseenError
 
 DOMAINS: tuple[str, ...] = ("photo", "printed", "street", "scanner", "inverted")
-FIRST, END = 11_000, 12_000  # of MNIST's training images: trained on are 0 to 9,999, 10,000 to 10,999 calibrate the alarm
+FIRST, END = (
+    11_000,
+    12_000,
+)  # of MNIST's training images: trained on are 0 to 9,999, 10,000 to 10,999 calibrate the alarm
 _SEED = 11_000  # any constant would do
 
 
@@ -32,11 +44,19 @@ def images(domain: str) -> tuple[Tensor, Tensor]:
 def _cached(domain: str, root: Path) -> tuple[Tensor, Tensor]:
     digits, labels = _held_out(root)
     rng = np.random.default_rng([_SEED, DOMAINS.index(domain)])
-    make = {"photo": _photo, "printed": _printed, "street": _street, "scanner": _scanner, "inverted": _inverted}[domain]
+    make = {
+        "photo": _photo,
+        "printed": _printed,
+        "street": _street,
+        "scanner": _scanner,
+        "inverted": _inverted,
+    }[domain]
     pixels = make(digits, rng)
     if pixels.ndim == 3:
         pixels = np.repeat(pixels[..., None], 3, axis=-1)
-    return torch.from_numpy(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2))), torch.from_numpy(labels)
+    return torch.from_numpy(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2))), torch.from_numpy(
+        labels
+    )
 
 
 @cache
@@ -44,7 +64,9 @@ def _held_out(root: Path) -> tuple[Array, Labels]:
     digits, labels = originals("mnist", "train")
     if len(labels) < END:
         held = f"{root} holds {len(labels)} MNIST training images"
-        raise UnseenError(f"{held}; the shifts are made of those from {FIRST} to {END - 1}: {remedy('digits')}")
+        raise UnseenError(
+            f"{held}; the shifts are made of those from {FIRST} to {END - 1}: {remedy('digits')}"
+        )
     return digits[FIRST:END], labels[FIRST:END]
 
 
@@ -71,7 +93,9 @@ def _street(digits: Array, rng: np.random.Generator) -> Array:
     for digit in digits:
         ink, plate = street_colours(rng)
         height = int(rng.integers(44, 56))
-        middle, before, after = (_cut_out(d, height, rng) for d in (digit, *digits[rng.integers(0, len(digits), 2)]))
+        middle, before, after = (
+            _cut_out(d, height, rng) for d in (digit, *digits[rng.integers(0, len(digits), 2)])
+        )
         mask = Image.new("L", (CANVAS, CANVAS))
         reach = middle.width / 2 + rng.uniform(-1, 4)
         _put(mask, before, CENTRE - reach - before.width / 2, CENTRE)
@@ -83,7 +107,12 @@ def _street(digits: Array, rng: np.random.Generator) -> Array:
 
 def _scanner(digits: Array, rng: np.random.Generator) -> Array:
     """After USPS."""
-    return np.stack([scanned(Image.fromarray(d).resize((CANVAS, CANVAS), Image.Resampling.BICUBIC), rng) for d in digits])
+    return np.stack(
+        [
+            scanned(Image.fromarray(d).resize((CANVAS, CANVAS), Image.Resampling.BICUBIC), rng)
+            for d in digits
+        ]
+    )
 
 
 def _inverted(digits: Array, rng: np.random.Generator) -> Array:

@@ -14,7 +14,14 @@ import pooch
 import requests
 import urllib3
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 from unseen.data.publishers import PublishedFile
 from unseen.errors import UnseenError
@@ -36,14 +43,24 @@ def download(file: PublishedFile, folder: Path) -> Path:
         try:
             pooch.retrieve(url, known, path.name, path.parent, downloader=Resuming(path))
             return path
-        except ValueError as error:  # how pooch says that a checksum is wrong; it has removed what came
-            whose = "the published one" if file.sha256 else f"that of the first download, in {record_of(path)}"
+        except (
+            ValueError
+        ) as error:  # how pooch says that a checksum is wrong; it has removed what came
+            whose = (
+                "the published one"
+                if file.sha256
+                else f"that of the first download, in {record_of(path)}"
+            )
             problems.append(f"{url}: the checksum is not {whose} ({error})")
         except UnseenError as error:
             problems.append(str(error))
         except OSError as error:
-            raise UnseenError(f"cannot write {path}: {error}; set UNSEEN_DATA to a folder that can be written to") from error
-    raise UnseenError(f"{file.name} could not be fetched: {'; '.join(problems)}; or put the file there yourself: {path}")
+            raise UnseenError(
+                f"cannot write {path}: {error}; set UNSEEN_DATA to a folder that can be written to"
+            ) from error
+    raise UnseenError(
+        f"{file.name} could not be fetched: {'; '.join(problems)}; or put the file there yourself: {path}"
+    )
 
 
 def record_of(path: Path) -> Path:
@@ -67,7 +84,9 @@ class Resuming:
     def __init__(self, path: Path) -> None:
         self.label = f"{path.parent.name}/{path.name}"
         self.part = path.with_name(path.name + ".part")
-        self.version = path.with_name(path.name + ".part.version")  # the server's name for what the part is a part of
+        self.version = path.with_name(
+            path.name + ".part.version"
+        )  # the server's name for what the part is a part of
 
     def __call__(self, url: str, output_file: str, _pooch: Any) -> None:
         fruitless = 0
@@ -82,7 +101,9 @@ class Resuming:
                     problem = f"{type(error).__name__}: {error}"
                 fruitless = 0 if self._size() > before else fruitless + 1
                 if fruitless == ATTEMPTS:
-                    raise UnseenError(f"{url}: {problem}; tried {ATTEMPTS} times, call again to go on from there")
+                    raise UnseenError(
+                        f"{url}: {problem}; tried {ATTEMPTS} times, call again to go on from there"
+                    )
                 time.sleep(WAIT * fruitless)
         os.replace(self.part, output_file)
         self.version.unlink(missing_ok=True)
@@ -93,18 +114,27 @@ class Resuming:
     def _stream(self, url: str, shown: _Progress) -> bool:
         """Ask for what is missing and write it down; whether the file is whole."""
         have = self._size()
-        headers = {"Accept-Encoding": "identity"}  # a .gz is the file itself, not to be unpacked on the way
+        headers = {
+            "Accept-Encoding": "identity"
+        }  # a .gz is the file itself, not to be unpacked on the way
         if have:
             headers["Range"] = f"bytes={have}-"
             if self.version.exists():
-                headers["If-Range"] = self.version.read_text()  # the whole file instead, should it have changed
+                headers["If-Range"] = (
+                    self.version.read_text()
+                )  # the whole file instead, should it have changed
         with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as answer:
             start, total = _range(answer, have)
-            if answer.status_code == 416:  # nothing beyond what there is: it is whole, or of another file
+            if (
+                answer.status_code == 416
+            ):  # nothing beyond what there is: it is whole, or of another file
                 if total != have:
                     self.part.unlink()
                 return total == have
-            if 400 <= answer.status_code < 500 and answer.status_code not in (408, 429):  # these two may pass
+            if 400 <= answer.status_code < 500 and answer.status_code not in (
+                408,
+                429,
+            ):  # these two may pass
                 raise UnseenError(f"{url}: the server says {answer.status_code} {answer.reason}")
             answer.raise_for_status()
             if start == 0:
@@ -118,7 +148,9 @@ class Resuming:
 
     def _name_version(self, answer: requests.Response) -> None:
         tag = answer.headers.get("ETag", "")
-        named = tag if tag and not tag.startswith("W/") else answer.headers.get("Last-Modified", "")  # weak tags do not serve
+        named = (
+            tag if tag and not tag.startswith("W/") else answer.headers.get("Last-Modified", "")
+        )  # weak tags do not serve
         if named:
             self.version.write_text(named)
         else:
@@ -137,7 +169,9 @@ def _range(answer: requests.Response, have: int) -> tuple[int, int | None]:
         return 0, int(length) if length.isdecimal() else None
     first = span.partition("-")[0]
     if unit != "bytes" or not first.isdecimal() or int(first) > have:
-        raise requests.RequestException(f'asked for bytes from {have}, the server gave "{unit} {said}"')
+        raise requests.RequestException(
+            f'asked for bytes from {have}, the server gave "{unit} {said}"'
+        )
     return int(first), whole
 
 
@@ -166,7 +200,12 @@ class _Progress:
             print(f"fetching {self.label}", file=sys.stderr)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self.live is not None:
             self.live.stop()
 

@@ -26,7 +26,11 @@ CENTRE = (CANVAS - 1) / 2
 _LUMA = np.array([0.299, 0.587, 0.114])  # ITU-R BT.601
 # Matplotlib's other fonts have no digits, swash or old-style ones (cmti10, cmmi10), or are near to one of these.
 FONTS = (
-    *(f"DejaVu{family}{style}.ttf" for family in ("Sans", "SansMono") for style in ("", "-Bold", "-Oblique")),
+    *(
+        f"DejaVu{family}{style}.ttf"
+        for family in ("Sans", "SansMono")
+        for style in ("", "-Bold", "-Oblique")
+    ),
     *(f"DejaVuSerif{style}.ttf" for style in ("", "-Bold", "-Italic")),
     *(f"STIXGeneral{style}.ttf" for style in ("", "Bol", "Italic", "BolIta")),
     *(f"{name}10.ttf" for name in ("cmb", "cmr", "cmss", "cmtt")),
@@ -70,24 +74,34 @@ def text_mask(text: str, drawn_in: ImageFont.FreeTypeFont, at: tuple[float, floa
     """The text as white ink on a black canvas, the middle of its typeset box at the given point."""
     mask = Image.new("L", (CANVAS, CANVAS))
     left, top, right, bottom = drawn_in.getbbox(text)
-    ImageDraw.Draw(mask).text((at[0] - (left + right) / 2, at[1] - (top + bottom) / 2), text, fill=255, font=drawn_in)
+    ImageDraw.Draw(mask).text(
+        (at[0] - (left + right) / 2, at[1] - (top + bottom) / 2), text, fill=255, font=drawn_in
+    )
     return mask
 
 
-def colour_pair(rng: np.random.Generator, least: float, most: float, chroma: float) -> tuple[Colour, Colour]:
+def colour_pair(
+    rng: np.random.Generator, least: float, most: float, chroma: float
+) -> tuple[Colour, Colour]:
     """Two random colours whose luminances differ by least to most grey levels: hue alone is hard to read by."""
     while True:
         pair = rng.uniform(0, 255, (2, 3))
         luminance = pair @ _LUMA
         if least <= abs(luminance[0] - luminance[1]) <= most:
-            muted = np.rint(luminance[:, None] + chroma * (pair - luminance[:, None])).astype(int).tolist()
+            muted = (
+                np.rint(luminance[:, None] + chroma * (pair - luminance[:, None]))
+                .astype(int)
+                .tolist()
+            )
             first, second = (tuple(colour) for colour in muted)
             return first, second
 
 
 def noisy(image: Image.Image, sigma: float, rng: np.random.Generator) -> Image.Image:
     pixels = np.asarray(image, dtype=np.float64)
-    return Image.fromarray(np.rint(np.clip(pixels + rng.normal(0, sigma, pixels.shape), 0, 255)).astype(np.uint8))
+    return Image.fromarray(
+        np.rint(np.clip(pixels + rng.normal(0, sigma, pixels.shape), 0, 255)).astype(np.uint8)
+    )
 
 
 def over_photos(digits: Array, rng: np.random.Generator) -> Array:
@@ -97,7 +111,9 @@ def over_photos(digits: Array, rng: np.random.Generator) -> Array:
     which = rng.integers(0, photo_count, count)[:, None, None]
     rows = rng.integers(0, height - SIDE + 1, count)[:, None, None] + np.arange(SIDE)[:, None]
     columns = rng.integers(0, width - SIDE + 1, count)[:, None, None] + np.arange(SIDE)
-    return np.abs(photos[which, rows, columns] - digits[..., None].astype(np.int16)).astype(np.uint8)
+    return np.abs(photos[which, rows, columns] - digits[..., None].astype(np.int16)).astype(
+        np.uint8
+    )
 
 
 def cluttered_paper(rng: np.random.Generator) -> tuple[Image.Image, Colour]:

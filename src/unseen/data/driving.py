@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
-from unseen.data.root import MissingData, data_folder, remedy
+from unseen.data.location import MissingData, data_folder, remedy
 from unseen.errors import UnseenError
 
 Array = NDArray[np.uint8]
@@ -26,7 +26,18 @@ T = TypeVar("T")
 NAME = "driving"
 SIZE = (120, 90)  # width and height, half of what is stored
 IGNORE = 255
-CLASSES = ("sky", "building", "pole", "road", "sidewalk", "vegetation", "sign", "fence", "vehicle", "person")
+CLASSES = (
+    "sky",
+    "building",
+    "pole",
+    "road",
+    "sidewalk",
+    "vegetation",
+    "sign",
+    "fence",
+    "vehicle",
+    "person",
+)
 TRAIN_SHARE = 0.6  # 115 of CamVid's day frames are left for val: fewer would make a poor threshold of the alarm
 # The folders below driving/ that make up a domain, each one drive in the order of its file names.
 SEQUENCES = {
@@ -66,7 +77,11 @@ class Frame(NamedTuple):
 def scenes(domain: str, split: str | None = None) -> tuple[Tensor, Tensor]:
     """Images (N, 3, 90, 120) and common class numbers (N, 90, 120), uint8, of a split or of the whole domain."""
     lookup = class_lookup(domain)
-    chosen = [f for frames in sequences(domain) for f in (frames if split is None else block(frames, split, TRAIN_SHARE))]
+    chosen = [
+        f
+        for frames in sequences(domain)
+        for f in (frames if split is None else block(frames, split, TRAIN_SHARE))
+    ]
     for frame in chosen:
         must_fit(frame)
     pixels = np.stack([image_at(frame.image, SIZE) for frame in chosen])
@@ -90,9 +105,14 @@ def block(frames: Sequence[T], split: str, train_share: float) -> Sequence[T]:
 def sequences(domain: str, folder: Path | None = None) -> list[list[Frame]]:
     """The frames of a domain's drives, in order of time."""
     if domain not in SEQUENCES:
-        raise UnseenError(f"the driving data has no domain {domain}; it has: {', '.join(SEQUENCES)}")
+        raise UnseenError(
+            f"the driving data has no domain {domain}; it has: {', '.join(SEQUENCES)}"
+        )
     folder = data_folder(NAME) if folder is None else folder
-    return [paired(folder / place / "images", folder / place / "labels", ".jpg", _LAYOUT) for place in SEQUENCES[domain]]
+    return [
+        paired(folder / place / "images", folder / place / "labels", ".jpg", _LAYOUT)
+        for place in SEQUENCES[domain]
+    ]
 
 
 def paired(images: Path, labels: Path, suffix: str, layout: str) -> list[Frame]:
@@ -105,7 +125,11 @@ def paired(images: Path, labels: Path, suffix: str, layout: str) -> list[Frame]:
     if not names:
         raise off(images, f"it holds no {suffix} file", layout)
     if odd := sorted(set(names) ^ labelled):
-        raise off(images.parent, f"{len(odd)} frames have an image or a label map alone, {odd[0]} first", layout)
+        raise off(
+            images.parent,
+            f"{len(odd)} frames have an image or a label map alone, {odd[0]} first",
+            layout,
+        )
     return [Frame(images / f"{name}{suffix}", labels / f"{name}.png") for name in names]
 
 
@@ -146,9 +170,18 @@ def class_lookup(domain: str, folder: Path | None = None) -> Array:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise off(path, f"{type(error).__name__}: {error}", _TABLE) from error
     if names != CLASSES:
-        raise off(path, f"its names are {', '.join(map(str, names))}", f"{_TABLE}: {', '.join(CLASSES)}")
-    if not all(type(n) is int and (0 <= n < len(CLASSES) or n == IGNORE) for n in numbers) or not 0 < len(numbers) < IGNORE:
-        raise off(path, f"its look-up of {_LOOKUP[domain]} is {numbers}", f"numbers from 0 to {len(CLASSES) - 1}, or {IGNORE}")
+        raise off(
+            path, f"its names are {', '.join(map(str, names))}", f"{_TABLE}: {', '.join(CLASSES)}"
+        )
+    if (
+        not all(type(n) is int and (0 <= n < len(CLASSES) or n == IGNORE) for n in numbers)
+        or not 0 < len(numbers) < IGNORE
+    ):
+        raise off(
+            path,
+            f"its look-up of {_LOOKUP[domain]} is {numbers}",
+            f"numbers from 0 to {len(CLASSES) - 1}, or {IGNORE}",
+        )
     return _table(numbers)
 
 
@@ -177,7 +210,9 @@ def label_at(frame: Frame, lookup: Array, size: tuple[int, int]) -> Array:
 
 
 def looked_up(path: Path, label: Image.Image, lookup: Array, size: tuple[int, int]) -> Array:
-    numbers = np.asarray(label if label.size == size else label.resize(size, Image.Resampling.NEAREST))
+    numbers = np.asarray(
+        label if label.size == size else label.resize(size, Image.Resampling.NEAREST)
+    )
     classes = lookup[numbers]
     if (unknown := classes == UNKNOWN).any():
         known = ", ".join(map(str, np.flatnonzero(lookup != UNKNOWN)))
@@ -196,4 +231,6 @@ def opened(path: Path) -> Image.Image:
 
 
 def off(path: Path, what: str, expected: str) -> UnseenError:
-    return UnseenError(f"{path} is not as it should be: {what}; expected {expected}; {remedy(NAME)}")
+    return UnseenError(
+        f"{path} is not as it should be: {what}; expected {expected}; {remedy(NAME)}"
+    )

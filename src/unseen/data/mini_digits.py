@@ -35,8 +35,13 @@ Labels = NDArray[np.int64]
 
 CLASSES = 10
 _SEED = 1797  # the number of scikit-learn's digits; any constant would do
-_SOURCE_PER_CLASS = {"train": 100, "test": 40}  # `val` is the rest: 34 to 43 of each class, 397 in all
-_POOL_PER_CLASS = 30  # the labelled pool of an unseen domain; the rarest class has 34 source-val digits
+_SOURCE_PER_CLASS = {
+    "train": 100,
+    "test": 40,
+}  # `val` is the rest: 34 to 43 of each class, 397 in all
+_POOL_PER_CLASS = (
+    30  # the labelled pool of an unseen domain; the rarest class has 34 source-val digits
+)
 _RENDERINGS = {"train": 1, "test": 2}  # of each handwritten digit
 _PRINTED_PER_CLASS = {"train": _POOL_PER_CLASS, "test": 60}
 
@@ -53,7 +58,9 @@ def images(domain: str, split: str) -> tuple[Tensor, Tensor]:
     if split not in SPLITS:
         raise ValueError(f"unknown split {split!r}; valid: {', '.join(SPLITS)}")
     if domain != SOURCE and split == "val":
-        raise ValueError(f"the unseen domain {domain!r} has no val split, only the source has; valid: train, test")
+        raise ValueError(
+            f"the unseen domain {domain!r} has no val split, only the source has; valid: train, test"
+        )
     pixels, labels = _cached(domain, split)
     return pixels.clone(), labels.clone()
 
@@ -66,9 +73,13 @@ def _cached(domain: str, split: str) -> tuple[Tensor, Tensor]:
         pixels = np.repeat(grey[..., None], 3, axis=-1)
     else:
         rng = np.random.default_rng([_SEED, 1 + DOMAINS.index(domain), SPLITS.index(split)])
-        make = {"photo": _photo, "printed": _printed, "street": _street, "scanner": _scanner}[domain]
+        make = {"photo": _photo, "printed": _printed, "street": _street, "scanner": _scanner}[
+            domain
+        ]
         pixels, labels = make(split, rng)
-    return torch.from_numpy(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2))), torch.from_numpy(labels)
+    return torch.from_numpy(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2))), torch.from_numpy(
+        labels
+    )
 
 
 @cache
@@ -85,14 +96,19 @@ def _handwriting() -> dict[str, tuple[Floats, Labels]]:
     parts = zip(("train", "test", "val"), by_split, strict=True)
     chosen = {split: rng.permutation(np.concatenate(part)) for split, part in parts}
     # A pixel counts the inked ones of 4x4 in the bitmap it came from, hence 16.
-    return {split: (digits.images[i] / 16, digits.target[i].astype(np.int64)) for split, i in chosen.items()}
+    return {
+        split: (digits.images[i] / 16, digits.target[i].astype(np.int64))
+        for split, i in chosen.items()
+    }
 
 
 def _unseen_handwriting(split: str) -> tuple[Floats, Labels]:
     """Balanced digits an unseen domain is made of: never the source's training digits."""
     cells, labels = _handwriting()["test" if split == "test" else "val"]
     if split == "train":
-        kept = np.sort(np.concatenate([np.flatnonzero(labels == c)[:_POOL_PER_CLASS] for c in range(CLASSES)]))
+        kept = np.sort(
+            np.concatenate([np.flatnonzero(labels == c)[:_POOL_PER_CLASS] for c in range(CLASSES)])
+        )
         cells, labels = cells[kept], labels[kept]
     return np.tile(cells, (_RENDERINGS[split], 1, 1)), np.tile(labels, _RENDERINGS[split])
 
@@ -101,8 +117,12 @@ def _strokes(cell: Floats) -> Image.Image:
     """One 8x8 digit on the canvas, white on black, filling three quarters of it as MNIST's 20 of 28 pixels do."""
     scale = 6  # 8 cells * 6 = 48 of 64
     margin = (CANVAS - 10 * scale) // 2
-    bordered = Image.fromarray(np.pad(np.rint(cell * 255).astype(np.uint8), 1))  # so that strokes end round
-    smooth = np.asarray(bordered.resize((10 * scale, 10 * scale), Image.Resampling.BICUBIC), dtype=np.float64)
+    bordered = Image.fromarray(
+        np.pad(np.rint(cell * 255).astype(np.uint8), 1)
+    )  # so that strokes end round
+    smooth = np.asarray(
+        bordered.resize((10 * scale, 10 * scale), Image.Resampling.BICUBIC), dtype=np.float64
+    )
     # A cell counts ink, so an edge is a grey ramp a cell wide; a steeper ramp is nearer to a pen's edge.
     crisp = np.clip((smooth - 50) / 160, 0, 1) * 255
     return Image.fromarray(np.pad(np.rint(crisp).astype(np.uint8), margin))
@@ -115,7 +135,9 @@ def _shuffled_labels(split: str, rng: np.random.Generator) -> Labels:
 def _photo(split: str, rng: np.random.Generator) -> tuple[Array, Labels]:
     """After MNIST-M: the absolute difference of a photo patch and a digit."""
     cells, labels = _unseen_handwriting(split)
-    return over_photos(np.stack([np.asarray(reduced(_strokes(cell))) for cell in cells]), rng), labels
+    return over_photos(
+        np.stack([np.asarray(reduced(_strokes(cell))) for cell in cells]), rng
+    ), labels
 
 
 def _printed(split: str, rng: np.random.Generator) -> tuple[Array, Labels]:
@@ -125,7 +147,11 @@ def _printed(split: str, rng: np.random.Generator) -> tuple[Array, Labels]:
     for label in labels:
         canvas, ink = cluttered_paper(rng)
         font = any_font(rng, 44, 70)  # digits about 30 to 50 of 64 high
-        rendered.append(inked(canvas, ink, text_mask(str(label), font, tuple(CENTRE + rng.uniform(-7, 7, 2))), rng))
+        rendered.append(
+            inked(
+                canvas, ink, text_mask(str(label), font, tuple(CENTRE + rng.uniform(-7, 7, 2))), rng
+            )
+        )
     return np.stack(rendered), labels
 
 

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unseen.data.made_once import made_once, stamps
+from unseen.data.cache import made_once, stamps
 from unseen.data.mel import BANDS, FRAMES, Spectrum, picture, stft
 from unseen.data.speech import NAME, Clip, Samples, clips, noise_files, one_second, read_clip
 from unseen.data.speech_corruptions import CORRUPTIONS, corrupted, generator_for
@@ -30,7 +30,9 @@ def spectrograms(split: str, kind: str = "clean") -> tuple[Tensor, Tensor]:
     def spectrum(clip: Clip, samples: Samples) -> Spectrum:
         if kind == "clean":
             return stft(one_second(samples))
-        return corrupted(kind, samples, generator_for(kind, clip.name), [_noise(path) for path in noises])
+        return corrupted(
+            kind, samples, generator_for(kind, clip.name), [_noise(path) for path in noises]
+        )
 
     return pictures_of(found, f"{split}_{kind}", spectrum, noises)
 
@@ -41,24 +43,39 @@ def _noise(path: Path) -> Samples:
 
 
 def pictures_of(
-    found: Sequence[Clip], title: str, spectrum: Callable[[Clip, Samples], Spectrum], also_read: Iterable[Path] = ()
+    found: Sequence[Clip],
+    title: str,
+    spectrum: Callable[[Clip, Samples], Spectrum],
+    also_read: Iterable[Path] = (),
 ) -> tuple[Tensor, Tensor]:
     """What `spectrum` makes of the clips, kept in a file that is named by the title and by all that was read for it."""
-    depends_on = [VERSION, [clip.name for clip in found], stamps([*(clip.path for clip in found), *also_read])]
-    pixels = made_once(NAME, title, depends_on, lambda: {"pixels": _made(found, spectrum)})["pixels"]
+    depends_on = [
+        VERSION,
+        [clip.name for clip in found],
+        stamps([*(clip.path for clip in found), *also_read]),
+    ]
+    pixels = made_once(NAME, title, depends_on, lambda: {"pixels": _made(found, spectrum)})[
+        "pixels"
+    ]
     return torch.from_numpy(pixels)[:, None], torch.tensor([clip.label for clip in found])
 
 
-def _made(found: Sequence[Clip], spectrum: Callable[[Clip, Samples], Spectrum]) -> NDArray[np.uint8]:
+def _made(
+    found: Sequence[Clip], spectrum: Callable[[Clip, Samples], Spectrum]
+) -> NDArray[np.uint8]:
     pixels = np.empty((len(found), BANDS, FRAMES), np.uint8)
     problems = []
     for index, clip in enumerate(found):
         try:
             samples = read_clip(clip.path)
         except UnseenError as error:
-            problems.append(str(error))  # a user with 65,000 clips is told of all that are broken, not of one a time
+            problems.append(
+                str(error)
+            )  # a user with 65,000 clips is told of all that are broken, not of one a time
             continue
         pixels[index] = picture(spectrum(clip, samples))
     if problems:
-        raise UnseenError(f"{len(problems)} of {len(found)} clips cannot be used: {'; '.join(problems[:5])}")
+        raise UnseenError(
+            f"{len(problems)} of {len(found)} clips cannot be used: {'; '.join(problems[:5])}"
+        )
     return pixels

@@ -11,20 +11,21 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from unseen.data.location import MissingData, data_folder, data_root, remedy
 from unseen.data.mel import RATE
-from unseen.data.root import MissingData, data_folder, data_root, remedy
 from unseen.errors import UnseenError
 
 NAME = "google_commands"
 VERSION_FOLDER = "speech_commands_v0.01"
-LISTS = {"val": "validation_list.txt", "test": "testing_list.txt"}  # what is in neither is for training
+LISTS = {
+    "val": "validation_list.txt",
+    "test": "testing_list.txt",
+}  # what is in neither is for training
 SPLITS = ("train", *LISTS)
 NOISES = "_background_noise_"
 PUBLISHED_WORDS = 30
 RATES = range(1_000, 400_001)  # what a recorder may say; a broken header says anything
-_LAYOUT = (
-    "folders named by the words, each with WAV clips, beside validation_list.txt and testing_list.txt with lines `yes/1.wav`"
-)
+_LAYOUT = "folders named by the words, each with WAV clips, beside validation_list.txt and testing_list.txt with lines `yes/1.wav`"
 
 Samples = NDArray[np.float32]
 
@@ -67,7 +68,9 @@ def clips(split: str, folder: Path | None = None) -> list[Clip]:
     folder = speech_folder() if folder is None else folder
     words = _words(folder)
     if len(words) < 2:
-        raise UnseenError(f"{folder} holds folders of {len(words)} words, not of 2 or more: expected {_LAYOUT}; {remedy(NAME)}")
+        raise UnseenError(
+            f"{folder} holds folders of {len(words)} words, not of 2 or more: expected {_LAYOUT}; {remedy(NAME)}"
+        )
     there: dict[str, Clip] = {}
     for label, word in enumerate(words):
         found = [Clip(path, label) for path in sorted((folder / word).glob("*.wav"))]
@@ -76,7 +79,9 @@ def clips(split: str, folder: Path | None = None) -> list[Clip]:
         there |= {clip.name: clip for clip in found}
     listed = {name: _listed(folder / file, set(words), there) for name, file in LISTS.items()}
     if both := listed["val"] & listed["test"]:
-        raise UnseenError(f"{folder}: {min(both)} is in both {' and '.join(LISTS.values())}: get the lists again; {remedy(NAME)}")
+        raise UnseenError(
+            f"{folder}: {min(both)} is in both {' and '.join(LISTS.values())}: get the lists again; {remedy(NAME)}"
+        )
     chosen = listed[split] if split in LISTS else there.keys() - listed["val"] - listed["test"]
     if not chosen:
         raise UnseenError(f"{folder} has no clip for {split}: expected {_LAYOUT}; {remedy(NAME)}")
@@ -88,7 +93,9 @@ def noise_files(folder: Path | None = None) -> list[Path]:
     folder = speech_folder() if folder is None else folder
     found = sorted((folder / NOISES).glob("*.wav"))
     if not found:
-        raise MissingData(f"{folder / NOISES} holds no .wav, and clips with background noise need one; {remedy(NAME)}")
+        raise MissingData(
+            f"{folder / NOISES} holds no .wav, and clips with background noise need one; {remedy(NAME)}"
+        )
     return found
 
 
@@ -97,20 +104,28 @@ def _published(folder: Path) -> Path:
 
 
 def _words(folder: Path) -> tuple[str, ...]:
-    return tuple(sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith(("_", "."))))
+    return tuple(
+        sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith(("_", ".")))
+    )
 
 
 def _listed(path: Path, words: set[str], there: Iterable[str]) -> set[str]:
     """Names that a list gives for the words that are there; a user may have unpacked some words only."""
     if not path.is_file():
-        raise MissingData(f"{path} is missing, so nobody knows which clips are held out: expected {_LAYOUT}; {remedy(NAME)}")
+        raise MissingData(
+            f"{path} is missing, so nobody knows which clips are held out: expected {_LAYOUT}; {remedy(NAME)}"
+        )
     names = [line.strip() for line in path.read_text(errors="replace").splitlines() if line.strip()]
     for name in names:
         if name.count("/") != 1 or not name.endswith(".wav"):
-            raise UnseenError(f'{path} has the line "{name[:80]}": expected lines such as yes/0132a06d_nohash_2.wav')
+            raise UnseenError(
+                f'{path} has the line "{name[:80]}": expected lines such as yes/0132a06d_nohash_2.wav'
+            )
     wanted = {name for name in names if name.partition("/")[0] in words}
     if absent := sorted(wanted - set(there)):
-        raise UnseenError(f"{path} lists {len(absent)} clips that are not there, {absent[0]} first: unpack again; {remedy(NAME)}")
+        raise UnseenError(
+            f"{path} lists {len(absent)} clips that are not there, {absent[0]} first: unpack again; {remedy(NAME)}"
+        )
     return wanted
 
 
@@ -130,9 +145,13 @@ def read_clip(path: Path) -> Samples:
     try:
         channels, rate = soundfile.read(path, dtype="float32", always_2d=True)
     except soundfile.LibsndfileError as error:
-        raise UnseenError(f"{path} is no sound that can be read ({error.error_string}); {remedy(NAME)}") from error
+        raise UnseenError(
+            f"{path} is no sound that can be read ({error.error_string}); {remedy(NAME)}"
+        ) from error
     if rate not in RATES:
-        raise UnseenError(f"{path} says it was taken at {rate} Hz: expected {RATES[0]} to {RATES[-1]}; {remedy(NAME)}")
+        raise UnseenError(
+            f"{path} says it was taken at {rate} Hz: expected {RATES[0]} to {RATES[-1]}; {remedy(NAME)}"
+        )
     if not len(channels):
         raise UnseenError(f"{path} holds no sound: its length is 0; {remedy(NAME)}")
     samples = channels.mean(axis=1)
@@ -162,5 +181,9 @@ def _must_be_whole(path: Path) -> None:
     if header[:4] != b"RIFF" or len(header) < 8:
         return
     announced = 8 + struct.unpack("<I", header[4:])[0]
-    if there + 1 < announced < 2**32:  # some writers forget a last odd byte; those that stream announce 2**32 - 1
-        raise UnseenError(f"{path} is cut short: its header announces {announced} bytes, {there} are there; {remedy(NAME)}")
+    if (
+        there + 1 < announced < 2**32
+    ):  # some writers forget a last odd byte; those that stream announce 2**32 - 1
+        raise UnseenError(
+            f"{path} is cut short: its header announces {announced} bytes, {there} are there; {remedy(NAME)}"
+        )

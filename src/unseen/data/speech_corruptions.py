@@ -30,7 +30,9 @@ def generator_for(kind: str, clip: str) -> np.random.Generator:
     return np.random.default_rng([_SEED, zlib.crc32(kind.encode()), zlib.crc32(clip.encode())])
 
 
-def corrupted(kind: str, samples: Floats, rng: np.random.Generator, noises: Sequence[Floats] = ()) -> Spectrum:
+def corrupted(
+    kind: str, samples: Floats, rng: np.random.Generator, noises: Sequence[Floats] = ()
+) -> Spectrum:
     """The STFT of one second of a clip, corrupted by an amount drawn within the paper's range."""
     if kind == "amplitude":
         return stft(one_second(samples * rng.uniform(*AMPLITUDE)))

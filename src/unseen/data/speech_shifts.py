@@ -39,7 +39,11 @@ def held_out(fold: int, shift: str = "clean") -> tuple[Tensor, Tensor]:
             return stft(one_second(samples))
         return shifted(shift, samples, generator_for(shift, clip.name))
 
-    return pictures_of([clip for clip in clips("train") if fold_of(clip) == fold], f"held_out_by_{fold}_{shift}", spectrum)
+    return pictures_of(
+        [clip for clip in clips("train") if fold_of(clip) == fold],
+        f"held_out_by_{fold}_{shift}",
+        spectrum,
+    )
 
 
 def shifted(shift: str, samples: Floats, rng: np.random.Generator) -> Spectrum:
@@ -59,9 +63,9 @@ def shifted(shift: str, samples: Floats, rng: np.random.Generator) -> Spectrum:
         return spectrum * _gain(np.full(len(_HZ), -rng.uniform(10, 25)))
     # throat: the resonances of a longer or shorter one, at the same speed.
     places = np.clip(np.arange(len(_HZ)) * rng.uniform(0.8, 1.25), 0, len(_HZ) - 1)
-    return np.apply_along_axis(lambda column: np.interp(places, np.arange(len(_HZ)), column), 0, np.abs(spectrum)).astype(
-        spectrum.dtype
-    )
+    return np.apply_along_axis(
+        lambda column: np.interp(places, np.arange(len(_HZ)), column), 0, np.abs(spectrum)
+    ).astype(spectrum.dtype)
 
 
 def _gain(decibels: Floats) -> Floats:

@@ -13,17 +13,36 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from unseen.data.driving import IGNORE, NAME, UNKNOWN, Array, Frame, block, image_at, looked_up, must_fit, off, opened, paired
-from unseen.data.made_once import Arrays, made_once, stamps
-from unseen.data.root import data_folder
+from unseen.data.cache import Arrays, made_once, stamps
+from unseen.data.driving import (
+    IGNORE,
+    NAME,
+    UNKNOWN,
+    Array,
+    Frame,
+    block,
+    image_at,
+    looked_up,
+    must_fit,
+    off,
+    opened,
+    paired,
+)
+from unseen.data.location import data_folder
 from unseen.errors import UnseenError
 
-PLACES = {"highway": "01", "ny": "02", "euro": "04"}  # the publisher's Highway, New York-like and Old European Town
+PLACES = {
+    "highway": "01",
+    "ny": "02",
+    "euro": "04",
+}  # the publisher's Highway, New York-like and Old European Town
 WEATHERS = ("dawn", "fog", "night", "spring", "winter")  # those of the paper
 CAMERA = "Stereo_Left/Omni_F"  # the left front one
 SIZE = (320, 190)  # width and height, a quarter of 1280x760
 MOST = 900  # frames of a domain, as in the paper
-TRAIN_SHARE = 0.8  # the paper holds nothing out, and a sequence may have no more than its 900 frames
+TRAIN_SHARE = (
+    0.8  # the paper holds nothing out, and a sequence may have no more than its 900 frames
+)
 CLASSES = (
     "void", "sky", "building", "road", "sidewalk", "fence", "vegetation", "pole", "car", "sign", "pedestrian", "bicycle",
     "lane_marking", "traffic_light",
@@ -54,14 +73,25 @@ def scenes(place: str, weather: str, split: str | None = None) -> tuple[Tensor, 
 
 def sequence_name(place: str, weather: str) -> str:
     if place not in PLACES or weather not in WEATHERS:
-        raise UnseenError(f"no SYNTHIA domain {place} {weather}; there are {', '.join(PLACES)} in {', '.join(WEATHERS)}")
+        raise UnseenError(
+            f"no SYNTHIA domain {place} {weather}; there are {', '.join(PLACES)} in {', '.join(WEATHERS)}"
+        )
     return f"SYNTHIA-SEQS-{PLACES[place]}-{weather.upper()}"
 
 
 def frames(place: str, weather: str, folder: Path | None = None) -> list[Frame]:
     """All frames of the left front camera, in order of time."""
-    folder = (data_folder(NAME) if folder is None else folder) / "synthia" / sequence_name(place, weather)
-    return paired(folder / "RGB" / CAMERA, folder / "GT/LABELS" / CAMERA, ".png", f"{folder.name}/ with {_LAYOUT}")
+    folder = (
+        (data_folder(NAME) if folder is None else folder)
+        / "synthia"
+        / sequence_name(place, weather)
+    )
+    return paired(
+        folder / "RGB" / CAMERA,
+        folder / "GT/LABELS" / CAMERA,
+        ".png",
+        f"{folder.name}/ with {_LAYOUT}",
+    )
 
 
 def must_be_readable(place: str, weather: str, folder: Path | None = None) -> int:
@@ -78,7 +108,9 @@ def drawn(frames: Sequence[Frame], most: int) -> list[Frame]:
     """At most so many of the frames, at random but always the same, in order."""
     if len(frames) <= most:
         return list(frames)
-    return [frames[i] for i in sorted(np.random.default_rng(0).choice(len(frames), most, replace=False))]
+    return [
+        frames[i] for i in sorted(np.random.default_rng(0).choice(len(frames), most, replace=False))
+    ]
 
 
 def class_lookup() -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unseen.contracts import Method
+from unseen.api import Method
 from unseen.errors import UnseenError
 from unseen.methods.autoaugment import AutoAugment
 from unseen.methods.bnn import BNN
@@ -20,7 +20,21 @@ from unseen.methods.uncertainty_guided import UncertaintyGuided
 
 METHODS: dict[str, type[Method]] = {
     method.name: method
-    for method in (ERM, Mixup, Cutout, AutoAugment, PGD, PAR, SelfSuper, JiGen, GUD, MADA, UncertaintyGuided, BNN, MCDropout)
+    for method in (
+        ERM,
+        Mixup,
+        Cutout,
+        AutoAugment,
+        PGD,
+        PAR,
+        SelfSuper,
+        JiGen,
+        GUD,
+        MADA,
+        UncertaintyGuided,
+        BNN,
+        MCDropout,
+    )
 }
 
 

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from unseen.augmentations.autoaugment import autoaugment
-from unseen.checks import one_of
-from unseen.contracts import Batch, images
+from unseen.api import Batch, images
+from unseen.augmentations.auto_augment import autoaugment
+from unseen.checks import check_choice
 from unseen.errors import UnseenError
 from unseen.methods.erm import ERM
 
@@ -24,7 +24,7 @@ class AutoAugment(ERM):
 
     def __init__(self, model: nn.Module, *, policy: Policy = "cifar10", **common: Any) -> None:
         super().__init__(model, **common)
-        self.policy: Policy = one_of("policy", policy, ("cifar10", "imagenet", "svhn"))
+        self.policy: Policy = check_choice("policy", policy, ("cifar10", "imagenet", "svhn"))
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         x = images(batch.x, self.name)

@@ -16,14 +16,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unseen.checks import number, positive, whole
-from unseen.contracts import Batch, check_targets, cross_entropy
+from unseen.api import Batch, check_targets, cross_entropy
+from unseen.checks import check_int, check_number, check_positive
 from unseen.errors import UnseenError
+from unseen.functional.noise import Gaussian
 from unseen.methods.erm import ERM
-from unseen.noise import Gaussian
-from unseen.perturb import head_key
-from unseen.sampled import SampledPasses
-from unseen.sites import PERTURBABLE
+from unseen.methods.sampled_passes import SampledPasses
+from unseen.nn.hooks import PERTURBABLE
+from unseen.nn.perturbed_forward import head_key
 
 
 class BNN(SampledPasses, ERM):
@@ -45,15 +45,23 @@ class BNN(SampledPasses, ERM):
         **common: Any,
     ) -> None:
         super().__init__(model, **common)
-        self.passes, self.kl_weight = whole("passes", passes, 2), number("kl_weight", kl_weight, 0)
-        self.prior_sigma, self.sigma_start = positive("prior_sigma", prior_sigma), positive("sigma_start", sigma_start)
-        self.sigma_lr = positive("sigma_lr", sigma_lr)
+        self.passes, self.kl_weight = (
+            check_int("passes", passes, 2),
+            check_number("kl_weight", kl_weight, 0),
+        )
+        self.prior_sigma, self.sigma_start = (
+            check_positive("prior_sigma", prior_sigma),
+            check_positive("sigma_start", sigma_start),
+        )
+        self.sigma_lr = check_positive("sigma_lr", sigma_lr)
         fans = random_weights(model)
         if not fans:
             raise UnseenError("bnn needs a trainable conv or linear layer: this model has none")
         self.rho = nn.ParameterDict(
             {
-                head_key(name): torch.full_like(self.mu(name), inverse_softplus(sigma_start / math.sqrt(fan)))
+                head_key(name): torch.full_like(
+                    self.mu(name), inverse_softplus(sigma_start / math.sqrt(fan))
+                )
                 for name, fan in fans.items()
             }
         )
@@ -66,7 +74,10 @@ class BNN(SampledPasses, ERM):
 
     def posterior(self) -> dict[str, Gaussian]:
         """q: the mean and the scale of every random weight."""
-        return {name: Gaussian(self.mu(name), F.softplus(self.rho[head_key(name)])) for name in self.names}
+        return {
+            name: Gaussian(self.mu(name), F.softplus(self.rho[head_key(name)]))
+            for name in self.names
+        }
 
     def step(self, batch: Batch) -> dict[str, Tensor]:
         self.sigma_optimizer.zero_grad()
@@ -88,19 +99,30 @@ class BNN(SampledPasses, ERM):
     def sampled_logits(self, x: tuple[Tensor, ...]) -> Iterator[Tensor]:
         q = self.posterior()
         for k in range(self.passes):
-            yield torch.func.functional_call(self.model, drawn(q, torch.Generator().manual_seed(k)), x)
+            yield torch.func.functional_call(
+                self.model, drawn(q, torch.Generator().manual_seed(k)), x
+            )
 
 
 def random_weights(model: nn.Module) -> dict[str, int]:
     """Names of the trainable parameters of conv and linear layers, with the number of inputs that each unit sums over."""
-    fans = {name: layer.weight[0].numel() for name, layer in model.named_modules() if isinstance(layer, PERTURBABLE)}
+    fans = {
+        name: layer.weight[0].numel()
+        for name, layer in model.named_modules()
+        if isinstance(layer, PERTURBABLE)
+    }
     trainable = [name for name, p in model.named_parameters() if p.requires_grad]
-    return {name: fans[name.rpartition(".")[0]] for name in trainable if name.rpartition(".")[0] in fans}
+    return {
+        name: fans[name.rpartition(".")[0]] for name in trainable if name.rpartition(".")[0] in fans
+    }
 
 
 def drawn(q: dict[str, Gaussian], generator: torch.Generator | None = None) -> dict[str, Tensor]:
     """One draw of every weight, with a gradient to mean and scale; random numbers are the CPU's, wherever the weights are."""
-    return {name: mu + sigma * torch.randn(mu.shape, generator=generator).to(mu) for name, (mu, sigma) in q.items()}
+    return {
+        name: mu + sigma * torch.randn(mu.shape, generator=generator).to(mu)
+        for name, (mu, sigma) in q.items()
+    }
 
 
 def kl_to_prior(q: dict[str, Gaussian], prior_sigma: float) -> Tensor:

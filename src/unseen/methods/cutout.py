@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from unseen.augmentations.cutout import cutout
-from unseen.checks import positive
-from unseen.contracts import Batch, images
+from unseen.api import Batch, images
+from unseen.augmentations.cut_out import cutout
+from unseen.checks import check_positive
 from unseen.methods.erm import ERM
 
 
@@ -21,7 +21,7 @@ class Cutout(ERM):
 
     def __init__(self, model: nn.Module, *, side: float = 0.5, **common: Any) -> None:
         super().__init__(model, **common)
-        self.side = positive("side", side)
+        self.side = check_positive("side", side)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         return super().losses(Batch((cutout(images(batch.x, self.name), self.side),), batch.y))

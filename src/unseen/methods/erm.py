@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unseen.contracts import Batch, Method, check_targets, cross_entropy
+from unseen.api import Batch, Method, check_targets, cross_entropy
 
 
 class ERM(Method):

@@ -15,11 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unseen.checks import number, positive, whole
-from unseen.contracts import Batch, check_targets
+from unseen.api import Batch, check_targets
+from unseen.checks import check_int, check_number, check_positive
 from unseen.errors import UnseenError
 from unseen.methods.erm import ERM
-from unseen.sites import captured, evaluating, scratch_buffers
+from unseen.nn.hooks import captured, evaluating, scratch_buffers
 
 
 def ascend(objective: Callable[[Tensor], Tensor], x: Tensor, steps: int, rate: float) -> Tensor:
@@ -63,7 +63,9 @@ class Pool:
     def drawn(self, n: int, newest: bool = False) -> Batch:
         """n random samples of all whole domains, or of the newest one."""
         assert self.x is not None and self.y is not None
-        rows = torch.randint((self.domains - 1) * self.capacity * newest, self.domains * self.capacity, (n,))
+        rows = torch.randint(
+            (self.domains - 1) * self.capacity * newest, self.domains * self.capacity, (n,)
+        )
         return Batch((self.x[rows],), self.y[rows])
 
     def mixed(self, source: Batch) -> Batch:
@@ -72,8 +74,13 @@ class Pool:
             return source
         size = len(source.y)
         kept = max(1, size // (self.domains + 1))
-        rows, other = torch.randperm(size)[:kept].to(source.y.device), self.drawn(size - kept).to(source.y.device)
-        return Batch((torch.cat([source.x[0][rows], other.x[0]]),), torch.cat([source.y[rows], other.y]))
+        rows, other = (
+            torch.randperm(size)[:kept].to(source.y.device),
+            self.drawn(size - kept).to(source.y.device),
+        )
+        return Batch(
+            (torch.cat([source.x[0][rows], other.x[0]]),), torch.cat([source.y[rows], other.y])
+        )
 
 
 class GUD(ERM):
@@ -97,17 +104,24 @@ class GUD(ERM):
     ) -> None:
         super().__init__(model, **common)
         if self.embedding is None:
-            raise UnseenError(f'{self.name} bounds its samples in the embedding: name the last hidden layer, embedding="..."')
-        self.rounds, self.every = whole("rounds", rounds, 0), whole("every", every, 1)
-        self.capacity = whole("capacity", capacity, 1)
-        self.ascent_steps, self.ascent_lr = whole("ascent_steps", ascent_steps, 1), positive("ascent_lr", ascent_lr)
-        self.gamma = number("gamma", gamma, 0)
+            raise UnseenError(
+                f'{self.name} bounds its samples in the embedding: name the last hidden layer, embedding="..."'
+            )
+        self.rounds, self.every = check_int("rounds", rounds, 0), check_int("every", every, 1)
+        self.capacity = check_int("capacity", capacity, 1)
+        self.ascent_steps, self.ascent_lr = (
+            check_int("ascent_steps", ascent_steps, 1),
+            check_positive("ascent_lr", ascent_lr),
+        )
+        self.gamma = check_number("gamma", gamma, 0)
         self.pool = Pool(capacity)
 
-    def remarks(self, steps: int) -> list[str]:
+    def warnings(self, steps: int) -> list[str]:
         if not self.rounds or steps > self.every:
             return []
-        return [f"{steps} steps end before the first round (every={self.every}): this is plain training"]
+        return [
+            f"{steps} steps end before the first round (every={self.every}): this is plain training"
+        ]
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         drawn = self.mixed(batch)
@@ -122,7 +136,9 @@ class GUD(ERM):
 
     def in_round(self) -> bool:
         """Is a fictitious domain being filled at this step?"""
-        return self.pool.domains < self.rounds and int(self.steps_done) >= self.every * (self.pool.domains + 1)
+        return self.pool.domains < self.rounds and int(self.steps_done) >= self.every * (
+            self.pool.domains + 1
+        )
 
     def augment(self, start: Batch) -> dict[str, Tensor]:
         """Turn the samples adversarial and keep them, with their labels."""
@@ -138,7 +154,10 @@ class GUD(ERM):
 
     def objective(self, start: Batch) -> Callable[[Tensor], Tensor]:
         """What samples climb from that start on, (N, ...) -> (N,)."""
-        frozen = {**{name: p.detach() for name, p in self.model.named_parameters()}, **scratch_buffers(self.model)}
+        frozen = {
+            **{name: p.detach() for name, p in self.model.named_parameters()},
+            **scratch_buffers(self.model),
+        }
         with torch.no_grad():
             logits, start_z = self._seen(frozen, start.x[0])
         check_targets(logits, start.y, self.ignore_label)
@@ -158,15 +177,17 @@ class GUD(ERM):
 
     def _check_input(self, x: tuple[Tensor, ...]) -> None:
         if len(x) != 1 or not x[0].is_floating_point():
-            given = ", ".join(f"{tuple(t.shape)} of {str(t.dtype).removeprefix('torch.')}" for t in x)
+            given = ", ".join(
+                f"{tuple(t.shape)} of {str(t.dtype).removeprefix('torch.')}" for t in x
+            )
             raise UnseenError(
                 f"{self.name} moves its input, so it needs one input of floats (N, ...); this model is given {given}"
             )
 
-    def memory(self) -> dict[str, Tensor]:
+    def extra_state(self) -> dict[str, Tensor]:
         if self.pool.x is None or self.pool.y is None:
             return {}
         return {"pool/x": self.pool.x, "pool/y": self.pool.y}
 
-    def remember(self, memory: dict[str, Tensor]) -> None:
+    def load_extra_state(self, memory: dict[str, Tensor]) -> None:
         self.pool.x, self.pool.y = memory.get("pool/x"), memory.get("pool/y")

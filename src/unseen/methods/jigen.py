@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unseen.checks import number, positive, whole
-from unseen.contracts import Batch, check_targets, cross_entropy, images
-from unseen.embedding_head import EmbeddingHead, embedded
+from unseen.api import Batch, check_targets, cross_entropy, images
+from unseen.checks import check_int, check_number, check_positive
 from unseen.errors import UnseenError
 from unseen.methods.erm import ERM
-from unseen.sites import captured
+from unseen.nn.embedding_head import EmbeddingHead, embedded
+from unseen.nn.hooks import captured
 
 GRID = 3
 TILES = GRID * GRID
@@ -43,11 +43,13 @@ class JiGen(ERM):
         **common: Any,
     ) -> None:
         super().__init__(model, **common)
-        self.jigsaw_weight = number("jigsaw_weight", jigsaw_weight, 0)
-        self.ordered_share = positive("ordered_share", ordered_share)
+        self.jigsaw_weight = check_number("jigsaw_weight", jigsaw_weight, 0)
+        self.ordered_share = check_positive("ordered_share", ordered_share)
         if ordered_share > 1:
-            raise UnseenError(f"ordered_share is a part of the batch, above 0 and up to 1, not {ordered_share}")
-        self.puzzles = whole("puzzles", puzzles, 1)
+            raise UnseenError(
+                f"ordered_share is a part of the batch, above 0 and up to 1, not {ordered_share}"
+            )
+        self.puzzles = check_int("puzzles", puzzles, 1)
         self.register_buffer("orders", distant_orders(puzzles + 1).clone())
         self.head = EmbeddingHead(model, self.embedding, puzzles + 1, self.name)
         self.model_optimizer = self._optimizer(self.trainable().values(), self.head.parameters())
@@ -68,7 +70,11 @@ class JiGen(ERM):
             mixed = self._ready(shuffled(x[rest], self.orders[puzzle]))
             z = torch.cat([z, embedded(self.model, self.head.layer, mixed)])
         jigsaw = cross_entropy(self.head(z), torch.cat([puzzle.new_zeros(kept), puzzle]))
-        return {"loss": source + self.jigsaw_weight * jigsaw, "source_loss": source, "jigsaw_loss": jigsaw}
+        return {
+            "loss": source + self.jigsaw_weight * jigsaw,
+            "source_loss": source,
+            "jigsaw_loss": jigsaw,
+        }
 
 
 def shuffled(x: Tensor, orders: Tensor) -> Tensor:
@@ -76,13 +82,24 @@ def shuffled(x: Tensor, orders: Tensor) -> Tensor:
     n, c, height, width = x.shape
     h, w = height // GRID, width // GRID
     if not h or not w:
-        raise UnseenError(f"jigen cuts images into {GRID} x {GRID} tiles; these have only {height} x {width} pixels")
+        raise UnseenError(
+            f"jigen cuts images into {GRID} x {GRID} tiles; these have only {height} x {width} pixels"
+        )
     top, left = (height - GRID * h) // 2, (width - GRID * w) // 2
     middle = (..., slice(top, top + GRID * h), slice(left, left + GRID * w))
-    tiles = x[middle].reshape(n, c, GRID, h, GRID, w).permute(0, 2, 4, 1, 3, 5).reshape(n, TILES, c, h, w)
+    tiles = (
+        x[middle]
+        .reshape(n, c, GRID, h, GRID, w)
+        .permute(0, 2, 4, 1, 3, 5)
+        .reshape(n, TILES, c, h, w)
+    )
     tiles = tiles[torch.arange(n, device=x.device)[:, None], orders]
     out = x.clone()
-    out[middle] = tiles.view(n, GRID, GRID, c, h, w).permute(0, 3, 1, 4, 2, 5).reshape(n, c, GRID * h, GRID * w)
+    out[middle] = (
+        tiles.view(n, GRID, GRID, c, h, w)
+        .permute(0, 3, 1, 4, 2, 5)
+        .reshape(n, c, GRID * h, GRID * w)
+    )
     return out
 
 

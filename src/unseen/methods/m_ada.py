@@ -16,11 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unseen.checks import number, one_of, whole
-from unseen.contracts import Batch, cross_entropy
-from unseen.meta import inner_step
+from unseen.api import Batch, cross_entropy
+from unseen.checks import check_choice, check_int, check_number
+from unseen.functional.meta import inner_step
 from unseen.methods.gud import GUD
-from unseen.sites import scratch_buffers
+from unseen.nn.hooks import scratch_buffers
 
 HIDDEN, CODES, WAE_LR = 400, 20, 1e-3  # of M-ADA's release for digits
 PRIOR_WEIGHT = 10.0  # lambda of the WAE paper's release
@@ -29,7 +29,9 @@ LARGEST = 32  # pixels a side that V looks at: of larger images it sees the mean
 
 def mmd(codes: Tensor, prior: Tensor) -> Tensor:
     """Squared maximum mean discrepancy of two sets (N, D) under the inverse multiquadratic kernel of the WAE paper."""
-    scale = 2 * codes.shape[1]  # 2 D sigma^2, the prior's expected squared distance between two codes
+    scale = (
+        2 * codes.shape[1]
+    )  # 2 D sigma^2, the prior's expected squared distance between two codes
 
     def closeness(a: Tensor, b: Tensor) -> Tensor:
         return (scale / (scale + (a[:, None] - b).square().sum(2))).mean()
@@ -49,9 +51,16 @@ class AutoEncoder:
 
     def __init__(self, x: Tensor) -> None:
         rows = flat(x)
-        features, self.span = rows.shape[1], rows.aminmax()  # V answers within: unbounded, it lets the climb run to infinity
-        self.encoder = nn.Sequential(nn.Linear(features, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CODES)).to(rows)
-        self.decoder = nn.Sequential(nn.Linear(CODES, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, features), nn.Sigmoid()).to(rows)
+        features, self.span = (
+            rows.shape[1],
+            rows.aminmax(),
+        )  # V answers within: unbounded, it lets the climb run to infinity
+        self.encoder = nn.Sequential(
+            nn.Linear(features, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CODES)
+        ).to(rows)
+        self.decoder = nn.Sequential(
+            nn.Linear(CODES, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, features), nn.Sigmoid()
+        ).to(rows)
         self.parts = nn.ModuleList([self.encoder, self.decoder])
         self.optimizer = torch.optim.Adam(self.parts.parameters(), WAE_LR, fused=True)
 
@@ -66,7 +75,9 @@ class AutoEncoder:
         """One step on reconstruction and prior; the reconstruction error before it."""
         codes = self.encoder(flat(x))
         error = (self.decoded(codes) - flat(x)).square().sum(1).mean()
-        prior = torch.randn(codes.shape, dtype=codes.dtype).to(codes)  # drawn on the CPU, whose generator checkpoints keep
+        prior = torch.randn(codes.shape, dtype=codes.dtype).to(
+            codes
+        )  # drawn on the CPU, whose generator checkpoints keep
         self.optimizer.zero_grad()
         (error + PRIOR_WEIGHT * mmd(codes, prior)).backward()
         self.optimizer.step()
@@ -74,8 +85,14 @@ class AutoEncoder:
 
     def state(self) -> dict[str, Tensor]:
         entries = self.optimizer.state_dict()["state"].items()
-        adam = {f"adam/{index}/{key}": value for index, entry in entries for key, value in entry.items()}
-        return {"span": torch.stack(self.span), **{f"net/{name}": t for name, t in self.parts.state_dict().items()}, **adam}
+        adam = {
+            f"adam/{index}/{key}": value for index, entry in entries for key, value in entry.items()
+        }
+        return {
+            "span": torch.stack(self.span),
+            **{f"net/{name}": t for name, t in self.parts.state_dict().items()},
+            **adam,
+        }
 
     @classmethod
     def from_state(cls, state: dict[str, Tensor], device: torch.device) -> AutoEncoder:
@@ -87,7 +104,9 @@ class AutoEncoder:
             if name.startswith("adam/"):
                 _, index, key = name.split("/")
                 entries.setdefault(int(index), {})[key] = t
-        made.optimizer.load_state_dict({"state": entries, "param_groups": made.optimizer.state_dict()["param_groups"]})
+        made.optimizer.load_state_dict(
+            {"state": entries, "param_groups": made.optimizer.state_dict()["param_groups"]}
+        )
         return made
 
 
@@ -116,11 +135,13 @@ class MADA(GUD):
         **common: Any,
     ) -> None:
         super().__init__(model, ascent_steps=ascent_steps, **common)
-        self.beta = number("beta", beta, 0)
-        self.relaxation: Literal["error", "shift"] = one_of("relaxation", relaxation, ("error", "shift"))
-        self.order: Literal[1, 2] = one_of("order", order, (1, 2))
-        self.inner_lr = None if inner_lr is None else number("inner_lr", inner_lr, 0)
-        self.wae_steps = whole("wae_steps", wae_steps, 1)
+        self.beta = check_number("beta", beta, 0)
+        self.relaxation: Literal["error", "shift"] = check_choice(
+            "relaxation", relaxation, ("error", "shift")
+        )
+        self.order: Literal[1, 2] = check_choice("order", order, (1, 2))
+        self.inner_lr = None if inner_lr is None else check_number("inner_lr", inner_lr, 0)
+        self.wae_steps = check_int("wae_steps", wae_steps, 1)
         self.autoencoder: AutoEncoder | None = None
 
     def step(self, batch: Batch) -> dict[str, Tensor]:
@@ -144,7 +165,11 @@ class MADA(GUD):
         if self.autoencoder is None:
             self.autoencoder = AutoEncoder(source.x[0])
         for _ in range(self.wae_steps):
-            newest = self.pool.drawn(len(source.y), newest=True).to(self.device) if self.pool.domains else source
+            newest = (
+                self.pool.drawn(len(source.y), newest=True).to(self.device)
+                if self.pool.domains
+                else source
+            )
             error = self.autoencoder.learn(newest.x[0])
         return {"reconstruction_error": error}
 
@@ -182,11 +207,13 @@ class MADA(GUD):
         source_loss, meta_loss = source_loss.detach(), meta_loss.detach()
         return {"loss": source_loss + meta_loss, "source_loss": source_loss, "meta_loss": meta_loss}
 
-    def memory(self) -> dict[str, Tensor]:
+    def extra_state(self) -> dict[str, Tensor]:
         wae = {} if self.autoencoder is None else self.autoencoder.state()
-        return {**super().memory(), **{f"wae/{name}": t for name, t in wae.items()}}
+        return {**super().extra_state(), **{f"wae/{name}": t for name, t in wae.items()}}
 
-    def remember(self, memory: dict[str, Tensor]) -> None:
-        super().remember(memory)
-        wae = {name.removeprefix("wae/"): t for name, t in memory.items() if name.startswith("wae/")}
+    def load_extra_state(self, memory: dict[str, Tensor]) -> None:
+        super().load_extra_state(memory)
+        wae = {
+            name.removeprefix("wae/"): t for name, t in memory.items() if name.startswith("wae/")
+        }
         self.autoencoder = AutoEncoder.from_state(wae, self.device) if wae else None

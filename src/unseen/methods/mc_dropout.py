@@ -16,13 +16,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unseen.checks import share, whole
-from unseen.contracts import Batch
+from unseen.api import Batch
+from unseen.checks import check_fraction, check_int
 from unseen.errors import UnseenError
 from unseen.methods.erm import ERM
-from unseen.perturb import fold
-from unseen.sampled import SampledPasses
-from unseen.sites import edited
+from unseen.methods.sampled_passes import SampledPasses
+from unseen.nn.hooks import edited
+from unseen.nn.perturbed_forward import fold
 
 
 class MCDropout(SampledPasses, ERM):
@@ -32,11 +32,15 @@ class MCDropout(SampledPasses, ERM):
     summary = "dropout at the embedding that stays on: predicts by many thinned passes, whose variance is its score"
     paper = "Gal and Ghahramani, Dropout as a Bayesian Approximation, ICML 2016"
 
-    def __init__(self, model: nn.Module, *, rate: float = 0.5, passes: int = 30, **common: Any) -> None:
+    def __init__(
+        self, model: nn.Module, *, rate: float = 0.5, passes: int = 30, **common: Any
+    ) -> None:
         super().__init__(model, **common)
         if self.embedding is None:
-            raise UnseenError("mc_dropout drops features of the embedding: name the last hidden layer, embedding=...")
-        self.rate, self.passes = share("rate", rate), whole("passes", passes, 2)
+            raise UnseenError(
+                "mc_dropout drops features of the embedding: name the last hidden layer, embedding=..."
+            )
+        self.rate, self.passes = check_fraction("rate", rate), check_int("passes", passes, 2)
         self._may_fold: bool | None = None
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
@@ -46,8 +50,12 @@ class MCDropout(SampledPasses, ERM):
 
     def sampled_logits(self, x: tuple[Tensor, ...]) -> Iterator[Tensor]:
         if self._may_fold is None:
-            self._may_fold = self._folding_agrees(tuple(t[:2] if len(t) == len(x[0]) else t for t in x))
-        return iter(self.folded(x, self.passes)) if self._may_fold else self.one_by_one(x, self.passes)
+            self._may_fold = self._folding_agrees(
+                tuple(t[:2] if len(t) == len(x[0]) else t for t in x)
+            )
+        return (
+            iter(self.folded(x, self.passes)) if self._may_fold else self.one_by_one(x, self.passes)
+        )
 
     def one_by_one(self, x: tuple[Tensor, ...], passes: int) -> Iterator[Tensor]:
         """Every pass from the input on."""
@@ -79,7 +87,9 @@ class MCDropout(SampledPasses, ERM):
             return False  # a map of logits for each pass would be too much memory
         try:
             folded = self.folded(probe, 2)
-            return folded.shape == one_by_one.shape and torch.allclose(folded, one_by_one, rtol=1e-4, atol=1e-4)
+            return folded.shape == one_by_one.shape and torch.allclose(
+                folded, one_by_one, rtol=1e-4, atol=1e-4
+            )
         except Exception:  # whatever the user's forward raises when it meets a batch that grew
             return False
 

@@ -12,11 +12,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from unseen.checks import number, positive, whole
-from unseen.contracts import Batch, check_targets, cross_entropy
+from unseen.api import Batch, check_targets, cross_entropy
+from unseen.checks import check_int, check_number, check_positive
 from unseen.errors import UnseenError
 from unseen.methods.erm import ERM
-from unseen.sites import captured, perturbable_layers, submodule
+from unseen.nn.hooks import captured, perturbable_layers, submodule
 
 CONV = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -25,7 +25,9 @@ class PAR(ERM):
     """A patch classifier guesses the label from every small patch; the model learns to classify and to leave it clueless."""
 
     name = "par"
-    summary = "penalises what small patches alone tell of the label, so that the model looks at the whole"
+    summary = (
+        "penalises what small patches alone tell of the label, so that the model looks at the whole"
+    )
     paper = "Wang et al., Learning Robust Global Representations by Penalizing Local Predictive Power, NeurIPS 2019"
 
     def __init__(
@@ -39,17 +41,28 @@ class PAR(ERM):
         **common: Any,
     ) -> None:
         super().__init__(model, **common)
-        self.local_weight, self.patch_lr = number("local_weight", local_weight, 0), positive("patch_lr", patch_lr)
-        self.warmup = whole("warmup", warmup, 0)
-        self.classes = None if classes is None else whole("classes", classes, 2)
+        self.local_weight, self.patch_lr = (
+            check_number("local_weight", local_weight, 0),
+            check_positive("patch_lr", patch_lr),
+        )
+        self.warmup = check_int("warmup", warmup, 0)
+        self.classes = None if classes is None else check_int("classes", classes, 2)
         self.layer = self.sites[0] if self.sites else first_conv(model)
         conv = submodule(model, self.layer, "site")
         if not isinstance(conv, CONV):
             told = f'par reads patches from a conv layer; its site "{self.layer}" is {type(conv).__name__}'
             raise UnseenError(f"{told}: name a conv layer first, such as {first_conv(model)}")
-        outputs = width(submodule(model, perturbable_layers(model)[-1], "layer")) if classes is None else classes
-        self.patch_classifier = nn.Linear(conv.out_channels, outputs)  # over channels: a 1x1 convolution of any dimension
-        self.patch_optimizer = self._optimizer({"params": list(self.patch_classifier.parameters()), "lr": patch_lr})
+        outputs = (
+            width(submodule(model, perturbable_layers(model)[-1], "layer"))
+            if classes is None
+            else classes
+        )
+        self.patch_classifier = nn.Linear(
+            conv.out_channels, outputs
+        )  # over channels: a 1x1 convolution of any dimension
+        self.patch_optimizer = self._optimizer(
+            {"params": list(self.patch_classifier.parameters()), "lr": patch_lr}
+        )
 
     def step(self, batch: Batch) -> dict[str, Tensor]:
         batch = Batch(self._ready(batch.x), batch.y)
@@ -77,7 +90,9 @@ class PAR(ERM):
         return {"model": self.model_optimizer, "patch": self.patch_optimizer}
 
     def _local_loss(self, h: Tensor, y: Tensor) -> Tensor:
-        return local_loss(self.patch_classifier(h.movedim(1, -1)).movedim(-1, 1), y, self.ignore_label)
+        return local_loss(
+            self.patch_classifier(h.movedim(1, -1)).movedim(-1, 1), y, self.ignore_label
+        )
 
     def _check(self, logits: Tensor, y: Tensor) -> None:
         if y.dim() != 1:
@@ -91,7 +106,9 @@ class PAR(ERM):
 
 def local_loss(logits: Tensor, y: Tensor, ignore: int = -100) -> Tensor:
     """Mean cross-entropy of logits (N, C, ...) for every place, where a sample's label (N,) is the label of each."""
-    return cross_entropy(logits, y.view(-1, *[1] * (logits.dim() - 2)).expand(len(y), *logits.shape[2:]), ignore)
+    return cross_entropy(
+        logits, y.view(-1, *[1] * (logits.dim() - 2)).expand(len(y), *logits.shape[2:]), ignore
+    )
 
 
 def first_conv(model: nn.Module) -> str:
@@ -99,7 +116,9 @@ def first_conv(model: nn.Module) -> str:
     for name in perturbable_layers(model):
         if isinstance(model.get_submodule(name), CONV):
             return name
-    raise UnseenError("par reads patches from a conv layer; this model has none: train it with another method")
+    raise UnseenError(
+        "par reads patches from a conv layer; this model has none: train it with another method"
+    )
 
 
 def width(layer: nn.Module) -> int:

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unseen.checks import positive, whole
-from unseen.contracts import Batch, check_targets, cross_entropy
+from unseen.api import Batch, check_targets, cross_entropy
+from unseen.checks import check_int, check_positive
 from unseen.errors import UnseenError
 from unseen.methods.erm import ERM
-from unseen.sites import scratch_buffers
+from unseen.nn.hooks import scratch_buffers
 
 Loss = Callable[[tuple[Tensor, ...]], Tensor]
 
@@ -33,17 +33,23 @@ class PGD(ERM):
         self,
         model: nn.Module,
         *,
-        eps: float = 8 / 255,  # this and the next two: the adversary that the paper trains with on CIFAR-10
+        eps: float = 8
+        / 255,  # this and the next two: the adversary that the paper trains with on CIFAR-10
         step_size: float = 2 / 255,
         attack_steps: int = 7,
         **common: Any,
     ) -> None:
         super().__init__(model, **common)
-        self.eps, self.step_size = positive("eps", eps), positive("step_size", step_size)
-        self.attack_steps = whole("attack_steps", attack_steps, 1)
+        self.eps, self.step_size = (
+            check_positive("eps", eps),
+            check_positive("step_size", step_size),
+        )
+        self.attack_steps = check_int("attack_steps", attack_steps, 1)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        attacked = attack(self._loss_at(batch.y), batch.x, self.eps, self.step_size, self.attack_steps)
+        attacked = attack(
+            self._loss_at(batch.y), batch.x, self.eps, self.step_size, self.attack_steps
+        )
         return {"loss": self.source_loss(Batch(attacked, batch.y))}
 
     def _loss_at(self, y: Tensor) -> Loss:
@@ -51,14 +57,18 @@ class PGD(ERM):
         theta = {name: p.detach() for name, p in self.model.named_parameters()}
 
         def loss_of(x: tuple[Tensor, ...]) -> Tensor:
-            logits = torch.func.functional_call(self.model, {**theta, **scratch_buffers(self.model)}, x)
+            logits = torch.func.functional_call(
+                self.model, {**theta, **scratch_buffers(self.model)}, x
+            )
             check_targets(logits, y, self.ignore_label)
             return cross_entropy(logits, y, self.ignore_label)
 
         return loss_of
 
 
-def attack(loss_of: Loss, x: tuple[Tensor, ...], eps: float, step: float, steps: int) -> tuple[Tensor, ...]:
+def attack(
+    loss_of: Loss, x: tuple[Tensor, ...], eps: float, step: float, steps: int
+) -> tuple[Tensor, ...]:
     """The float inputs moved uphill within eps of x, from a random start; other inputs stay as they are.
 
     A batch that lies in 0..1 stays there; any other is free of a range.
@@ -66,7 +76,9 @@ def attack(loss_of: Loss, x: tuple[Tensor, ...], eps: float, step: float, steps:
     moving = [i for i, t in enumerate(x) if t.is_floating_point()]
     if not moving:
         kinds = ", ".join(str(t.dtype).removeprefix("torch.") for t in x)
-        raise UnseenError(f"pgd moves inputs of floats; this model is given {kinds} only: train it with another method")
+        raise UnseenError(
+            f"pgd moves inputs of floats; this model is given {kinds} only: train it with another method"
+        )
     boxes = {i: box(x[i], eps) for i in moving}
     # Drawn on the CPU, whose generator a checkpoint holds.
     noise = {i: torch.rand(x[i].shape, dtype=x[i].dtype).to(x[i].device) for i in moving}

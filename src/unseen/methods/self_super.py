@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unseen.checks import number
-from unseen.contracts import Batch, cross_entropy, images
-from unseen.embedding_head import EmbeddingHead, embedded
+from unseen.api import Batch, cross_entropy, images
+from unseen.checks import check_number
 from unseen.errors import UnseenError
 from unseen.methods.erm import ERM
+from unseen.nn.embedding_head import EmbeddingHead, embedded
 
 
 class SelfSuper(ERM):
@@ -34,7 +34,7 @@ class SelfSuper(ERM):
         **common: Any,
     ) -> None:
         super().__init__(model, **common)
-        self.rotation_weight = number("rotation_weight", rotation_weight, 0)
+        self.rotation_weight = check_number("rotation_weight", rotation_weight, 0)
         self.head = EmbeddingHead(model, self.embedding, 4, self.name)
         self.model_optimizer = self._optimizer(self.trainable().values(), self.head.parameters())
 
@@ -42,14 +42,22 @@ class SelfSuper(ERM):
         x = images(batch.x, self.name)
         source = self.source_loss(batch)
         turned = self._ready(rotations(x))
-        rotation = cross_entropy(self.head(embedded(self.model, self.head.layer, turned)), turns(len(x)).to(x.device))
-        return {"loss": source + self.rotation_weight * rotation, "source_loss": source, "rotation_loss": rotation}
+        rotation = cross_entropy(
+            self.head(embedded(self.model, self.head.layer, turned)), turns(len(x)).to(x.device)
+        )
+        return {
+            "loss": source + self.rotation_weight * rotation,
+            "source_loss": source,
+            "rotation_loss": rotation,
+        }
 
 
 def rotations(x: Tensor) -> Tensor:
     """Images (N, C, H, H) turned by 0, 90, 180 and 270 degrees against the clock: (4 N, C, H, H), turn by turn."""
     if x.shape[2] != x.shape[3]:
-        raise UnseenError(f"self_super turns images by 90 degrees, so they must be square; these are {x.shape[2]} x {x.shape[3]}")
+        raise UnseenError(
+            f"self_super turns images by 90 degrees, so they must be square; these are {x.shape[2]} x {x.shape[3]}"
+        )
     return torch.cat([x.rot90(turn, (2, 3)) for turn in range(4)])
 
 

@@ -17,15 +17,30 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from unseen.checks import number, one_of, positive, share, whole
-from unseen.contracts import Batch, check_targets, cross_entropy
+from unseen.api import Batch, check_targets, cross_entropy
+from unseen.checks import check_choice, check_fraction, check_int, check_number, check_positive
+from unseen.detection.sigma import SigmaScore
 from unseen.errors import UnseenError
-from unseen.meta import inner_step
-from unseen.mixup import Mixing, Mixup, MixupHead, draw_mixing, even_mixing, mix_targets, mixed_loss
-from unseen.noise import Act, Draws, Gaussian, GaussianHead, Sign, Spread, fresh_seeds
-from unseen.perturb import Perturbation, Perturbed, PerturbedPass, fold, head_key, reached_in_order
-from unseen.sigma_score import SigmaScore
-from unseen.sites import captured, evaluating, perturbable_layers, scratch_buffers, submodule
+from unseen.functional.meta import inner_step
+from unseen.functional.mixup import (
+    Mixing,
+    Mixup,
+    MixupHead,
+    draw_mixing,
+    even_mixing,
+    mix_targets,
+    mixed_loss,
+)
+from unseen.functional.noise import Act, Draws, Gaussian, GaussianHead, Sign, Spread, fresh_seeds
+from unseen.nn.hooks import captured, evaluating, perturbable_layers, scratch_buffers, submodule
+from unseen.nn.perturbed_forward import (
+    Perturbation,
+    Perturbed,
+    PerturbedPass,
+    fold,
+    head_key,
+    reached_in_order,
+)
 
 log = logging.getLogger("unseen")
 
@@ -34,10 +49,12 @@ class UncertaintyGuided(SigmaScore):
     """Learned noise on features, learned label mixup, a meta step over both, and a one-pass uncertainty score."""
 
     name = "uncertainty_guided"
-    summary = "learned feature noise and label mixup, organised by Bayesian meta-learning; scores domains"
+    summary = (
+        "learned feature noise and label mixup, organised by Bayesian meta-learning; scores domains"
+    )
     paper = "Qiao and Peng, Uncertainty-guided Model Generalization to Unseen Domains, CVPR 2021"
 
-    settings_once = {"noise_sign": "positive"}  # noqa: RUF012
+    legacy_defaults = {"noise_sign": "positive"}  # noqa: RUF012
     ascents_done: Tensor
     spreads: Tensor
 
@@ -97,53 +114,70 @@ class UncertaintyGuided(SigmaScore):
     ) -> None:
         super().__init__(model, sites=sites, **common)
         if not self.sites:
-            raise UnseenError('uncertainty_guided needs at least one site: name layers, or sites="auto"')
+            raise UnseenError(
+                'uncertainty_guided needs at least one site: name layers, or sites="auto"'
+            )
         if sites == "auto":
             log.warning('sites="auto": noise enters at "%s"', self.sites[0])
         if self.embedding is None and adversarial:
             self.embedding = self._last_hidden_layer()
             log.warning('embedding=None: the adversary is bounded at "%s"', self.embedding)
-        self.draws, self.order, self.meta = whole("draws", draws, 1), order, meta
-        self.inner_lr = None if inner_lr is None else number("inner_lr", inner_lr, 0)
-        one_of("order", order, (1, 2))
-        self.adversarial, self.warmup = adversarial, whole("warmup", warmup, 0)
-        self.ascent_rounds = None if ascent_rounds is None else whole("ascent_rounds", ascent_rounds, 0)
-        self.ascent_every, self.ascent_steps = (
-            whole("ascent_every", ascent_every, 1),
-            whole("ascent_steps", ascent_steps, 1),
+        self.draws, self.order, self.meta = check_int("draws", draws, 1), order, meta
+        self.inner_lr = None if inner_lr is None else check_number("inner_lr", inner_lr, 0)
+        check_choice("order", order, (1, 2))
+        self.adversarial, self.warmup = adversarial, check_int("warmup", warmup, 0)
+        self.ascent_rounds = (
+            None if ascent_rounds is None else check_int("ascent_rounds", ascent_rounds, 0)
         )
-        self.ascent_lr, self.beta = positive("ascent_lr", ascent_lr), number("beta", beta, 0)
+        self.ascent_every, self.ascent_steps = (
+            check_int("ascent_every", ascent_every, 1),
+            check_int("ascent_steps", ascent_steps, 1),
+        )
+        self.ascent_lr, self.beta = (
+            check_positive("ascent_lr", ascent_lr),
+            check_number("beta", beta, 0),
+        )
         kinds = ("full", "random_gaussian", "deterministic", "random_mu", "random_sigma")
-        self.perturbation: Perturbation = one_of("perturbation", perturbation, kinds)
-        self.noise_over: Spread = one_of("noise_over", noise_over, ("feature", "channel"))
-        self.noise_sign: Sign = one_of("noise_sign", noise_sign, ("positive", "both"))
-        self.noise_as: Act = one_of("noise_as", noise_as, ("offset", "gain"))
-        self.noise_scale = None if noise_scale is None else positive("noise_scale", noise_scale)
-        self.heads_read: Literal["clean", "perturbed"] = one_of("heads_read", heads_read, ("clean", "perturbed"))
+        self.perturbation: Perturbation = check_choice("perturbation", perturbation, kinds)
+        self.noise_over: Spread = check_choice("noise_over", noise_over, ("feature", "channel"))
+        self.noise_sign: Sign = check_choice("noise_sign", noise_sign, ("positive", "both"))
+        self.noise_as: Act = check_choice("noise_as", noise_as, ("offset", "gain"))
+        self.noise_scale = (
+            None if noise_scale is None else check_positive("noise_scale", noise_scale)
+        )
+        self.heads_read: Literal["clean", "perturbed"] = check_choice(
+            "heads_read", heads_read, ("clean", "perturbed")
+        )
         self.minimize_heads = minimize_heads
-        self.head_lr = None if head_lr is None else positive("head_lr", head_lr)
-        self.mixup: Mixup = one_of("mixup", mixup, ("learnable", "random", "none"))
-        self.mix_at, self.detach_mix, self.rho = mix_at, detach_mix, share("rho", rho)
-        self.temperature = positive("temperature", temperature)
-        self.source_weight = number("source_weight", source_weight, 0)
-        self.perturbed_weight = number("perturbed_weight", perturbed_weight, 0)
-        self.mixed_weight = number("mixed_weight", mixed_weight, 0)
-        self.kl_weight = number("kl_weight", kl_weight, 0)
-        self.scale: Literal["mean", "sum"] = one_of("scale", scale, ("mean", "sum"))
-        self.chunk = None if chunk is None else whole("chunk", chunk, 1)
+        self.head_lr = None if head_lr is None else check_positive("head_lr", head_lr)
+        self.mixup: Mixup = check_choice("mixup", mixup, ("learnable", "random", "none"))
+        self.mix_at, self.detach_mix, self.rho = mix_at, detach_mix, check_fraction("rho", rho)
+        self.temperature = check_positive("temperature", temperature)
+        self.source_weight = check_number("source_weight", source_weight, 0)
+        self.perturbed_weight = check_number("perturbed_weight", perturbed_weight, 0)
+        self.mixed_weight = check_number("mixed_weight", mixed_weight, 0)
+        self.kl_weight = check_number("kl_weight", kl_weight, 0)
+        self.scale: Literal["mean", "sum"] = check_choice("scale", scale, ("mean", "sum"))
+        self.chunk = None if chunk is None else check_int("chunk", chunk, 1)
         if not (perturbed_weight or (mixed_weight and mixup != "none")):
-            raise UnseenError("nothing perturbed is learned from: perturbed_weight and mixed_weight are both off")
+            raise UnseenError(
+                "nothing perturbed is learned from: perturbed_weight and mixed_weight are both off"
+            )
 
         layers = {site: submodule(model, site, "site") for site in self.sites}
         if mix_at is not None:
             submodule(model, mix_at, "mix_at layer")
-        self.heads = nn.ModuleDict({head_key(site): GaussianHead(layer, site) for site, layer in layers.items()})
+        self.heads = nn.ModuleDict(
+            {head_key(site): GaussianHead(layer, site) for site, layer in layers.items()}
+        )
         first = self.heads[head_key(self.sites[0])]
         assert isinstance(first, GaussianHead)
         self.mixup_head = MixupHead(first.width, first.axis).to(next(first.parameters()))
         self.prior = copy.deepcopy(self.heads).requires_grad_(False)
         self.register_buffer("ascents_done", torch.zeros((), dtype=torch.int64))
-        self.register_buffer("spreads", torch.ones(len(self.sites)))  # of each site's clean features, as last seen
+        self.register_buffer(
+            "spreads", torch.ones(len(self.sites))
+        )  # of each site's clean features, as last seen
         psi = [*self.heads.parameters(), *self.mixup_head.parameters()]
         heads = {"params": psi, "lr": self.lr if head_lr is None else head_lr, "weight_decay": 0.0}
         self.model_optimizer = self._optimizer(self.trainable().values(), heads)
@@ -152,7 +186,9 @@ class UncertaintyGuided(SigmaScore):
     def _last_hidden_layer(self) -> str:
         layers = perturbable_layers(self.model)
         if len(layers) < 2:
-            raise UnseenError("the model has one layer only: name an embedding, or set adversarial=False")
+            raise UnseenError(
+                "the model has one layer only: name an embedding, or set adversarial=False"
+            )
         return layers[-2]
 
     # ------------------------------------------------------------------------------------------------ training
@@ -170,10 +206,12 @@ class UncertaintyGuided(SigmaScore):
         self.steps_done += 1
         return logs
 
-    def remarks(self, steps: int) -> list[str]:
+    def warnings(self, steps: int) -> list[str]:
         if steps > self.warmup:
             return []
-        return [f"{steps} steps are all warm-up (warmup={self.warmup}): this is plain training, and its score means nothing"]
+        return [
+            f"{steps} steps are all warm-up (warmup={self.warmup}): this is plain training, and its score means nothing"
+        ]
 
     def optimizers(self) -> dict[str, torch.optim.Optimizer]:
         return {"model": self.model_optimizer}
@@ -197,7 +235,9 @@ class UncertaintyGuided(SigmaScore):
         theta = {name: p.detach() for name, p in self.model.named_parameters()}
         run = self.perturbed_pass(batch)
         with torch.no_grad(), captured(self.model, self._watched_layers()) as seen:
-            logits = torch.func.functional_call(self.model, {**theta, **scratch_buffers(self.model)}, batch.x)
+            logits = torch.func.functional_call(
+                self.model, {**theta, **scratch_buffers(self.model)}, batch.x
+            )
         check_targets(logits, batch.y, self.ignore_label)
         assert self.embedding is not None
         z = seen[self.embedding]
@@ -227,17 +267,28 @@ class UncertaintyGuided(SigmaScore):
         inner = inner_step(source, dict(params), alpha, second_order=self.meta and self.order == 2)
 
         seeds = fresh_seeds(self.draws) if seeds is None else seeds
-        psi = [*(self.heads.parameters() if self.minimize_heads else ()), *self.mixup_head.parameters()]
+        psi = [
+            *(self.heads.parameters() if self.minimize_heads else ()),
+            *self.mixup_head.parameters(),
+        ]
         leaves = [*inner.fast.values(), *psi]
         logs: dict[str, Tensor] = {}
         for part in self._chunks(seeds):
-            out = run(inner.fast, batch.x, Draws(part, self.device), self._draw_mixing(), bool(self.perturbed_weight))
+            out = run(
+                inner.fast,
+                batch.x,
+                Draws(part, self.device),
+                self._draw_mixing(),
+                bool(self.perturbed_weight),
+            )
             share = len(part) / len(seeds)
             terms = self._outer_terms(out, batch.y)
             (share * terms["outer_loss"]).backward(inputs=leaves)
             seen_z = seen[self.embedding].detach() if self.embedding is not None else None
             for name, value in {**terms, **out.watched(seen_z)}.items():
-                logs[name] = logs.get(name, torch.zeros((), device=value.device)) + share * value.detach()
+                logs[name] = (
+                    logs.get(name, torch.zeros((), device=value.device)) + share * value.detach()
+                )
 
         by_fast = {name: leaf.grad for name, leaf in inner.fast.items() if leaf.grad is not None}
         gradients = inner.gradient(by_fast)
@@ -262,7 +313,9 @@ class UncertaintyGuided(SigmaScore):
             total = total + self.perturbed_weight * terms["perturbed_loss"]
         if out.mixed_logits is not None:
             assert out.lam is not None and out.lottery is not None
-            terms["mixed_loss"] = mixed_loss(out.mixed_logits, y, out.lam, out.lottery, self.rho, self.ignore_label)
+            terms["mixed_loss"] = mixed_loss(
+                out.mixed_logits, y, out.lam, out.lottery, self.rho, self.ignore_label
+            )
             total = total + self.mixed_weight * terms["mixed_loss"]
         if out.kl:
             terms["kl"] = torch.stack([self._total(kl) for kl in out.kl.values()]).sum()
@@ -274,7 +327,9 @@ class UncertaintyGuided(SigmaScore):
             return None
 
         def draw(gaussian: Gaussian, draws: Draws) -> tuple[Tensor, Tensor, Mixing]:
-            mixing = self.mixup_head(gaussian) if self.mixup == "learnable" else even_mixing(gaussian)
+            mixing = (
+                self.mixup_head(gaussian) if self.mixup == "learnable" else even_mixing(gaussian)
+            )
             return *draw_mixing(mixing, draws, self.temperature), mixing
 
         return draw
@@ -285,14 +340,18 @@ class UncertaintyGuided(SigmaScore):
 
     def _total(self, per_feature: Tensor) -> Tensor:
         """Over features the mean, so that one setting serves every layer size, or the paper's sum; over rows the mean."""
-        return per_feature.mean() if self.scale == "mean" else per_feature.sum() / per_feature.shape[0]
+        return (
+            per_feature.mean() if self.scale == "mean" else per_feature.sum() / per_feature.shape[0]
+        )
 
     def perturbed_pass(self, batch: Batch) -> PerturbedPass:
         """How noise enters this model; the first call checks the sites and where draws may be folded."""
         if self._pass is None:
             theta = {name: p.detach() for name, p in self.model.named_parameters()}
             seen = reached_in_order(self.model, batch.x, self.sites, self.mix_at, self.embedding)
-            if torch.equal(self.spreads, torch.ones_like(self.spreads)):  # no training step has measured them yet
+            if torch.equal(
+                self.spreads, torch.ones_like(self.spreads)
+            ):  # no training step has measured them yet
                 self._measure_spreads(seen)
             self._pass = PerturbedPass(
                 self.model,
@@ -315,7 +374,9 @@ class UncertaintyGuided(SigmaScore):
     def _watched_layers(self) -> tuple[str, ...]:
         """Layers that a clean pass must show: the embedding, and the sites if noise is measured by their spread."""
         names = self.sites if self.noise_scale is not None else ()
-        return names if self.embedding is None or self.embedding in names else (*names, self.embedding)
+        return (
+            names if self.embedding is None or self.embedding in names else (*names, self.embedding)
+        )
 
     @torch.no_grad()
     def _measure_spreads(self, seen: dict[str, Tensor]) -> None:
@@ -330,7 +391,10 @@ class UncertaintyGuided(SigmaScore):
             return {}
         if self.noise_as == "gain":  # is the same for features of any size
             return dict.fromkeys(self.sites, self.noise_scale)
-        return {site: self.noise_scale * float(s) for site, s in zip(self.sites, self.spreads, strict=True)}
+        return {
+            site: self.noise_scale * float(s)
+            for site, s in zip(self.sites, self.spreads, strict=True)
+        }
 
     # ------------------------------------------------------------------------------------------------- figures
 
@@ -341,7 +405,13 @@ class UncertaintyGuided(SigmaScore):
         with torch.random.fork_rng(devices=[]), torch.no_grad(), evaluating(self.model):
             torch.manual_seed(0)
             run = self.perturbed_pass(batch)
-            out = run(theta, batch.x, Draws(fresh_seeds(1), self.device), self._draw_mixing(), want_shift=True)
+            out = run(
+                theta,
+                batch.x,
+                Draws(fresh_seeds(1), self.device),
+                self._draw_mixing(),
+                want_shift=True,
+            )
         arrays = super().snapshot(batch)
         if out.embedding is not None:
             arrays["embedding_plus"] = out.embedding.flatten(1)[:, :256]
@@ -350,7 +420,11 @@ class UncertaintyGuided(SigmaScore):
         arrays["shift"] = shift.abs().mean(1) if shift.dim() > 2 else shift
         if out.lam is not None and out.lottery is not None and out.mixed_logits is not None:
             classes = out.mixed_logits.shape[1]
-            y = batch.y if batch.y.dim() == 1 else batch.y.flatten(1)[:, 0].where(batch.y.flatten(1)[:, 0] >= 0, 0)
+            y = (
+                batch.y
+                if batch.y.dim() == 1
+                else batch.y.flatten(1)[:, 0].where(batch.y.flatten(1)[:, 0] >= 0, 0)
+            )
             y = y.where(y != self.ignore_label, 0)
             arrays["y_plus"] = mix_targets(y, out.lam[0], out.lottery[0], classes, self.rho)
             arrays["lambda"] = out.lam[0]

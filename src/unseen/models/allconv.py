@@ -19,7 +19,9 @@ class AllConv(nn.Module):
         super().__init__()
         few, many = scaled(96, width), scaled(192, width)
         self.conv1 = nn.Conv2d(3, few, 3, padding=1, bias=False)  # batch norm has its own shift
-        self.block1 = nn.Sequential(*_normed(few), *_conv(few, few, 3), *_conv(few, few, 3), nn.MaxPool2d(2))  # (N, 96, 16, 16)
+        self.block1 = nn.Sequential(
+            *_normed(few), *_conv(few, few, 3), *_conv(few, few, 3), nn.MaxPool2d(2)
+        )  # (N, 96, 16, 16)
         self.block2 = nn.Sequential(
             *_conv(few, many, 3), *_conv(many, many, 3), *_conv(many, many, 3), nn.MaxPool2d(2)
         )  # (N, 192, 8, 8)
@@ -35,7 +37,9 @@ class AllConv(nn.Module):
 def scaled(channels: int, width: float) -> int:
     """So many channels at that width: at least one."""
     if not (math.isfinite(width) and width > 0):
-        raise UnseenError(f"width must be a number above 0, not {width!r}: 1 is the published width, 0.25 a quarter of it")
+        raise UnseenError(
+            f"width must be a number above 0, not {width!r}: 1 is the published width, 0.25 a quarter of it"
+        )
     return max(1, round(channels * width))
 
 

@@ -19,7 +19,9 @@ class FCN32s(nn.Module):
     mean: Tensor
     spread: Tensor
 
-    def __init__(self, classes: int, *, depth: Depth = 50, width: float = 1.0, pretrained: str = "") -> None:
+    def __init__(
+        self, classes: int, *, depth: Depth = 50, width: float = 1.0, pretrained: str = ""
+    ) -> None:
         super().__init__()
         if isinstance(width, bool) or not 0 < width <= 4:
             raise UnseenError(f"width must be a number above 0 and at most 4, not {width!r}")

@@ -74,7 +74,9 @@ class ResNet(nn.Module):
             raise UnseenError(f"depth must be one of {', '.join(map(str, BLOCKS))}, not {depth!r}")
         base = round(64 * width)
         if base < 1:
-            raise UnseenError(f"width must leave at least one of 64 channels, {width!r} leaves none")
+            raise UnseenError(
+                f"width must leave at least one of 64 channels, {width!r} leaves none"
+            )
         block = Bottleneck if depth == 50 else BasicBlock
         self.conv1 = nn.Conv2d(3, base, 7, 2, 3, bias=False)
         self.bn1 = nn.BatchNorm2d(base)
@@ -86,10 +88,14 @@ class ResNet(nn.Module):
         self.layer3 = self._layer(block, 4 * base, BLOCKS[depth][2], 2)
         self.layer4 = self._layer(block, 8 * base, BLOCKS[depth][3], 2)
         for module in self.modules():
-            if isinstance(module, nn.Conv2d):  # He et al., 2015: keeps the spread of gradients from layer to layer
+            if isinstance(
+                module, nn.Conv2d
+            ):  # He et al., 2015: keeps the spread of gradients from layer to layer
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
-    def _layer(self, block: type[BasicBlock] | type[Bottleneck], channels: int, blocks: int, stride: int) -> nn.Sequential:
+    def _layer(
+        self, block: type[BasicBlock] | type[Bottleneck], channels: int, blocks: int, stride: int
+    ) -> nn.Sequential:
         made = []
         for index in range(blocks):
             made.append(block(self.channels, channels, stride if index == 0 else 1))
@@ -106,7 +112,9 @@ def load_pretrained(body: nn.Module, path: str | Path) -> None:
     tensors = read_weights(Path(path))
     own = body.state_dict()
     # Files from before BatchNorm counted its batches lack the counts, which nothing here reads.
-    missing = [name for name in own if name not in tensors and not name.endswith("num_batches_tracked")]
+    missing = [
+        name for name in own if name not in tensors and not name.endswith("num_batches_tracked")
+    ]
     unexpected = [name for name in tensors if name not in own and name not in CLASSIFIER]
     shapes = [
         f"{name} is {tuple(tensors[name].shape)} in the file, {tuple(own[name].shape)} in the model"
@@ -118,14 +126,18 @@ def load_pretrained(body: nn.Module, path: str | Path) -> None:
         advice = "the file must be of a ResNet of the same depth, and depth 18 and 50 are published at width 1"
         raise UnseenError(f"{path} does not fit this model: {'; '.join(problems)}; {advice}")
     if spoilt := [name for name in own if name in tensors and not tensors[name].isfinite().all()]:
-        raise UnseenError(f"{path} holds weights that are not finite numbers: {_some(spoilt)}; get the file again")
+        raise UnseenError(
+            f"{path} holds weights that are not finite numbers: {_some(spoilt)}; get the file again"
+        )
     body.load_state_dict({name: tensors.get(name, own[name]) for name in own})
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Named tensors of a file; nothing in it is run."""
     if not path.is_file():
-        raise UnseenError(f'no file of pretrained weights at {path}; leave `pretrained` empty ("") to start from random ones')
+        raise UnseenError(
+            f'no file of pretrained weights at {path}; leave `pretrained` empty ("") to start from random ones'
+        )
     try:
         if path.suffix == ".safetensors":
             import safetensors.torch
@@ -133,9 +145,15 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             return safetensors.torch.load(path.read_bytes())
         tensors = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # unpickling raises whatever a broken byte leads to
-        raise UnseenError(f"{path} cannot be read as weights ({type(error).__name__}: {str(error)[:200]})") from error
-    if not isinstance(tensors, dict) or not all(isinstance(k, str) and isinstance(t, Tensor) for k, t in tensors.items()):
-        raise UnseenError(f"{path} must hold a state dict, names with a tensor each, and nothing else")
+        raise UnseenError(
+            f"{path} cannot be read as weights ({type(error).__name__}: {str(error)[:200]})"
+        ) from error
+    if not isinstance(tensors, dict) or not all(
+        isinstance(k, str) and isinstance(t, Tensor) for k, t in tensors.items()
+    ):
+        raise UnseenError(
+            f"{path} must hold a state dict, names with a tensor each, and nothing else"
+        )
     return tensors
 
 

@@ -29,7 +29,9 @@ class WideResNet(nn.Module):
         self.pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
         self.fc = nn.Linear(channels[3], classes)
         for layer in self.modules():
-            if isinstance(layer, nn.Conv2d):  # residual sums are not normalised, so the convolutions' scale counts
+            if isinstance(
+                layer, nn.Conv2d
+            ):  # residual sums are not normalised, so the convolutions' scale counts
                 nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:

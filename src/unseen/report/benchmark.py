@@ -41,7 +41,13 @@ class Part:
     def of(cls, facts: Mapping[str, Any], variant: str, measured: Sequence[dict[str, Any]]) -> Part:
         told = facts["variants"][variant]
         runs = [run for run in measured if run["variant"] == variant]
-        return cls(variant, told["source"], told["domains"], averages_over(told["domains"], facts["averages"]), runs)
+        return cls(
+            variant,
+            told["source"],
+            told["domains"],
+            averages_over(told["domains"], facts["averages"]),
+            runs,
+        )
 
     def groups(self) -> list[list[dict[str, Any]]]:
         """The runs that differ by their seed alone, in the order of the grid."""
@@ -51,7 +57,9 @@ class Part:
         return list(groups.values())
 
 
-def averages_over(domains: Sequence[str], asked: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+def averages_over(
+    domains: Sequence[str], asked: Mapping[str, Sequence[str]]
+) -> dict[str, list[str]]:
     """Which domains each average is over: all, and those that a grid names, by patterns such as fog/* if it likes."""
     found = {"average": list(domains)}
     for name, patterns in asked.items():
@@ -68,25 +76,50 @@ def _together(parts: Sequence[Part]) -> Part | None:
         return None
     merged = []
     for key in dict.fromkeys((run["method"], run["setting"], run["seed"]) for run in parts[0].runs):
-        same = [run for part in parts for run in part.runs if (run["method"], run["setting"], run["seed"]) == key]
+        same = [
+            run
+            for part in parts
+            for run in part.runs
+            if (run["method"], run["setting"], run["seed"]) == key
+        ]
         if len(same) == len(parts):
-            selections = [name for name in SELECTIONS if all(name in run["figures"] for run in same)]
+            selections = [
+                name for name in SELECTIONS if all(name in run["figures"] for run in same)
+            ]
             figures = {}
             for name in selections:
-                by_domain = {d: run["figures"][name][d] for run in same for d in domains if d in run["figures"][name]}
-                figures[name] = {**by_domain, "average": math.fsum(by_domain.values()) / len(by_domain)}
-            merged.append({**same[0], "figures": figures, "seconds": math.fsum(run["seconds"] for run in same)})
+                by_domain = {
+                    d: run["figures"][name][d]
+                    for run in same
+                    for d in domains
+                    if d in run["figures"][name]
+                }
+                figures[name] = {
+                    **by_domain,
+                    "average": math.fsum(by_domain.values()) / len(by_domain),
+                }
+            merged.append(
+                {
+                    **same[0],
+                    "figures": figures,
+                    "seconds": math.fsum(run["seconds"] for run in same),
+                }
+            )
     return Part("all", None, domains, {"average": domains}, merged) if merged else None
 
 
-def select(values: Mapping[int, Mapping[str, float]], held_out: Mapping[int, float], domains: Sequence[str]) -> dict[str, int]:
+def select(
+    values: Mapping[int, Mapping[str, float]], held_out: Mapping[int, float], domains: Sequence[str]
+) -> dict[str, int]:
     """The step each selection chooses, from the figures of every kept step; of equals the later."""
     steps = sorted(values)
     chosen = {"last": steps[-1]}
     if len(steps) > 1:
         seen = [step for step in steps if step in held_out]
         chosen["source-val"] = max(seen, key=lambda step: (held_out[step], step))
-        chosen["oracle"] = max(steps, key=lambda step: (math.fsum(values[step][d] for d in domains), step))
+        chosen["oracle"] = max(
+            steps, key=lambda step: (math.fsum(values[step][d] for d in domains), step)
+        )
     return chosen
 
 
@@ -95,7 +128,11 @@ def interval(differences: Sequence[float], level: float = 0.95) -> float | None:
     if len(differences) < 2:
         return None
     _, std = mean_and_std(differences)
-    return float(student.ppf((1 + level) / 2, len(differences) - 1)) * std / math.sqrt(len(differences))
+    return (
+        float(student.ppf((1 + level) / 2, len(differences) - 1))
+        * std
+        / math.sqrt(len(differences))
+    )
 
 
 def measured_run(facts: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,14 +144,19 @@ def measured_run(facts: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, 
     found["figures"] = {
         name: {
             **{d: by_domain[d] for d in wanted},
-            **{label: math.fsum(by_domain[d] for d in domains) / len(domains) for label, domains in averages.items()},
+            **{
+                label: math.fsum(by_domain[d] for d in domains) / len(domains)
+                for label, domains in averages.items()
+            },
         }
         for name, by_domain in found["figures"].items()
     }
     return found
 
 
-def _figures_of(facts: Mapping[str, Any], run: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
+def _figures_of(
+    facts: Mapping[str, Any], run: Mapping[str, Any], wanted: Sequence[str]
+) -> dict[str, Any]:
     values: dict[int, dict[str, float]] = {}
     held_out: dict[int, float] = {}
     pace: list[float] = []
@@ -125,7 +167,9 @@ def _figures_of(facts: Mapping[str, Any], run: Mapping[str, Any], wanted: Sequen
             held_out[record["step"]] = record["value"]
         elif record["metric"] == "seconds_per_step":
             pace.append(record["value"])
-    values = {step: figures for step, figures in values.items() if set(wanted) <= set(figures)}  # a domain may have come later
+    values = {
+        step: figures for step, figures in values.items() if set(wanted) <= set(figures)
+    }  # a domain may have come later
     chosen = select(values, held_out, facts["variants"][run["variant"]]["domains"])
     steps = run["config"]["loop"]["steps"]
     return {"figures": {name: values[step] for name, step in chosen.items()}, "chosen": chosen, "steps": steps,

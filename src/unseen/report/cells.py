@@ -28,7 +28,11 @@ class Figure:
         """From shares in 0..1, one for each seed."""
         values = [100 * v for v in shares]
         mean = math.fsum(values) / len(values)
-        spread = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1)) if len(values) > 1 else math.nan
+        spread = (
+            math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1))
+            if len(values) > 1
+            else math.nan
+        )
         return cls(mean, spread, paper)
 
     def __str__(self) -> str:
@@ -37,7 +41,11 @@ class Figure:
     @property
     def against(self) -> str:
         """The paper's figure and how far ours is from it."""
-        return "" if self.paper is None else f"{self.paper.value:.1f} ({self.mean - self.paper.value:+.1f})"
+        return (
+            ""
+            if self.paper is None
+            else f"{self.paper.value:.1f} ({self.mean - self.paper.value:+.1f})"
+        )
 
 
 Cell = str | int | Figure
@@ -66,31 +74,59 @@ class Table:
 
     def markdown(self) -> str:
         def text(cell: Cell) -> str:
-            plain = str(cell) + (f" [{cell.against}]" if isinstance(cell, Figure) and cell.paper else "")
+            plain = str(cell) + (
+                f" [{cell.against}]" if isinstance(cell, Figure) and cell.paper else ""
+            )
             return plain.replace("|", "\\|")
 
         rows = markdown(self.header, [[text(cell) for cell in row] for row in self.rows])
-        return "\n\n".join(part for part in (f"## {self.task}: {self.title}".replace("## : ", "## "), rows, self.caption) if part)
+        return "\n\n".join(
+            part
+            for part in (
+                f"## {self.task}: {self.title}".replace("## : ", "## "),
+                rows,
+                self.caption,
+            )
+            if part
+        )
 
     def csv(self) -> str:
         """One number a cell: a figure is spread over columns, as many as any row of its column needs."""
         used: list[list[int]] = []
         for cells in zip(*self.rows, strict=True) if self.rows else [()] * len(self.header):
             parts = [_parts(cell) for cell in cells]
-            used.append([i for i in range(len(PARTS)) if i == 0 or any(len(p) > i and p[i] != "" for p in parts)])
+            used.append(
+                [
+                    i
+                    for i in range(len(PARTS))
+                    if i == 0 or any(len(p) > i and p[i] != "" for p in parts)
+                ]
+            )
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow([f"{name} {PARTS[i]}".strip() for name, kept in zip(self.header, used, strict=True) for i in kept])
+        writer.writerow(
+            [
+                f"{name} {PARTS[i]}".strip()
+                for name, kept in zip(self.header, used, strict=True)
+                for i in kept
+            ]
+        )
         for row in self.rows:
             spread = [(_parts(cell), kept) for cell, kept in zip(row, used, strict=True)]
-            writer.writerow([parts[i] if i < len(parts) else "" for parts, kept in spread for i in kept])
+            writer.writerow(
+                [parts[i] if i < len(parts) else "" for parts, kept in spread for i in kept]
+            )
         return out.getvalue()
 
 
 def _parts(cell: Cell) -> list[str]:
     if not isinstance(cell, Figure):
         return [str(cell)]
-    paper = [] if cell.paper is None else [f"{cell.paper.value:.2f}", f"{cell.mean - cell.paper.value:.2f}"]
+    paper = (
+        []
+        if cell.paper is None
+        else [f"{cell.paper.value:.2f}", f"{cell.mean - cell.paper.value:.2f}"]
+    )
     return [f"{cell.mean:.4f}", "" if math.isnan(cell.std) else f"{cell.std:.4f}", *paper]
 
 

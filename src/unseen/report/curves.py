@@ -8,7 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from unseen.report.figures import SERIES, Drawing, Panel, Plate, binned, capital, finite, listed, mean_and_std, series
+from unseen.report.figures import (
+    SERIES,
+    Drawing,
+    Panel,
+    Plate,
+    binned,
+    capital,
+    finite,
+    listed,
+    mean_and_std,
+    series,
+)
 from unseen.report.groups import OURS, Group, TaskRuns, settings_of, sweep
 
 MOST = 8  # series in one drawing
@@ -27,7 +38,13 @@ def main_groups(task: TaskRuns, most: int = MOST) -> tuple[list[Group], list[str
     value = {id(g): g.mean_and_std(task.domains)[0] for g in task.groups}
     best = max(value.values())
     ranked = sorted(
-        task.groups, key=lambda g: (value[id(g)] < best, bool(g.differs), g.method not in ("erm", OURS), -value[id(g)])
+        task.groups,
+        key=lambda g: (
+            value[id(g)] < best,
+            bool(g.differs),
+            g.method not in ("erm", OURS),
+            -value[id(g)],
+        ),
     )
     kept = ranked[:most]
     return [g for g in task.groups if g in kept], [g.label for g in task.groups if g not in kept]
@@ -46,9 +63,18 @@ def over_training(task: TaskRuns) -> Plate | None:
     unseen, source = Drawing(), Drawing()
     drawn = {"unseen": False, "source": False}
     for i, group in enumerate(groups):
-        steps = [step for step in group.runs[0].examined if len(group.over(task.domains, step)) == len(group.runs)]
+        steps = [
+            step
+            for step in group.runs[0].examined
+            if len(group.over(task.domains, step)) == len(group.runs)
+        ]
         if len(steps) > 1:
-            _line(unseen, steps, [_percent(mean_and_std(group.over(task.domains, step))) for step in steps], series(i))
+            _line(
+                unseen,
+                steps,
+                [_percent(mean_and_std(group.over(task.domains, step))) for step in steps],
+                series(i),
+            )
             drawn["unseen"] = True
         at, points = _held_out(group)
         if len(at) > 1:
@@ -57,12 +83,19 @@ def over_training(task: TaskRuns) -> Plate | None:
     if not any(drawn.values()):
         return None
     labels = [group.label for group in groups]
-    places = (("unseen", unseen, "unseen domains, mean"), ("source", source, f"{task.source}, held out"))
+    places = (
+        ("unseen", unseen, "unseen domains, mean"),
+        ("source", source, f"{task.source}, held out"),
+    )
     panels = []
     for name, drawing, where in places:
         if drawn[name]:
             drawing.axes.set(xlabel="training step", ylabel=f"{task.metric}, %")
-            panels.append(drawing.panel(f"{task.metric} over training steps on {where}, for {listed(labels)}", where))
+            panels.append(
+                drawing.panel(
+                    f"{task.metric} over training steps on {where}, for {listed(labels)}", where
+                )
+            )
     caption = (
         f"{capital(task.metric)} as training goes on, on the domains that it never saw (their mean) where checkpoints were "
         "kept to "
@@ -71,12 +104,17 @@ def over_training(task: TaskRuns) -> Plate | None:
         "learned early; what tells methods apart is whether the unseen domains go on rising, or fall while the source still "
         "rises."
     )
-    return Plate(f"{capital(task.metric)} over training", caption + left_out(others), panels, legend=labels)
+    return Plate(
+        f"{capital(task.metric)} over training", caption + left_out(others), panels, legend=labels
+    )
 
 
 def _held_out(group: Group) -> tuple[list[int], list[tuple[float, float]]]:
     """The metric on held-out source data, at kept checkpoints, or else on the few samples that are looked at on the way."""
-    for metric, split in ((group.runs[0].metric, "val"), (f"source_{group.runs[0].metric}", "train")):
+    for metric, split in (
+        (group.runs[0].metric, "val"),
+        (f"source_{group.runs[0].metric}", "train"),
+    ):
         seen = [dict(zip(*run.curve(metric, split), strict=True)) for run in group.runs]
         at = sorted(set.intersection(*(set(curve) for curve in seen)))
         if len(at) > 1:
@@ -84,9 +122,16 @@ def _held_out(group: Group) -> tuple[list[int], list[tuple[float, float]]]:
     return [], []
 
 
-def _line(drawing: Drawing, x: Sequence[float], points: Sequence[tuple[float, float]], look: dict[str, Any]) -> None:
+def _line(
+    drawing: Drawing,
+    x: Sequence[float],
+    points: Sequence[tuple[float, float]],
+    look: dict[str, Any],
+) -> None:
     means, stds = [m for m, _ in points], [s for _, s in points]
-    drawing.axes.errorbar(x, means, yerr=stds if any(stds) else None, capsize=2.5, elinewidth=1, **look)
+    drawing.axes.errorbar(
+        x, means, yerr=stds if any(stds) else None, capsize=2.5, elinewidth=1, **look
+    )
 
 
 def severities(task: TaskRuns) -> list[Plate]:
@@ -100,7 +145,12 @@ def severities(task: TaskRuns) -> list[Plate]:
     curve = Drawing()
     for i, group in enumerate(groups):
         of_level = [[d for d, m in graded.items() if m and int(m[2]) == level] for level in levels]
-        _line(curve, levels, [_percent(group.mean_and_std(domains)) for domains in of_level], series(i))
+        _line(
+            curve,
+            levels,
+            [_percent(group.mean_and_std(domains)) for domains in of_level],
+            series(i),
+        )
     curve.axes.set(xlabel="severity", ylabel=f"{task.metric}, %", xticks=levels)
     labels = [group.label for group in groups]
     told = (
@@ -111,14 +161,22 @@ def severities(task: TaskRuns) -> list[Plate]:
     by_level = Plate(
         "By severity",
         told + left_out(others),
-        [curve.panel(f"{task.metric} falls with severity from {levels[0]} to {levels[-1]}, for {listed(labels)}")],
+        [
+            curve.panel(
+                f"{task.metric} falls with severity from {levels[0]} to {levels[-1]}, for {listed(labels)}"
+            )
+        ],
         legend=labels,
     )
     groups, others = main_groups(task, 4)
     half = -(-len(corruptions) // 2)
-    panels = [_bars(task, groups, part) for part in (corruptions[:half], corruptions[half:]) if part]
+    panels = [
+        _bars(task, groups, part) for part in (corruptions[:half], corruptions[half:]) if part
+    ]
     told = f"Mean {task.metric} over the severities of each corruption; the thin lines are the standard deviation over seeds."
-    by_kind = Plate("By corruption", told + left_out(others), panels, legend=[g.label for g in groups])
+    by_kind = Plate(
+        "By corruption", told + left_out(others), panels, legend=[g.label for g in groups]
+    )
     return [by_level, by_kind]
 
 
@@ -130,7 +188,10 @@ def _bars(task: TaskRuns, groups: Sequence[Group], corruptions: Sequence[str]) -
     drawing = Drawing(0.6 + 0.16 * (len(groups) + 1) * len(corruptions))
     thick = 0.84 / len(groups)
     for i, group in enumerate(groups):
-        spread = [_percent(group.mean_and_std([d for d in task.domains if d.startswith(f"{c}/")])) for c in corruptions]
+        spread = [
+            _percent(group.mean_and_std([d for d in task.domains if d.startswith(f"{c}/")]))
+            for c in corruptions
+        ]
         at = np.arange(len(corruptions)) + (i - (len(groups) - 1) / 2) * thick
         stds = [s for _, s in spread]
         drawing.axes.barh(at, [m for m, _ in spread], thick * 0.9, color=SERIES[i], xerr=stds if any(stds) else None,
@@ -140,7 +201,9 @@ def _bars(task: TaskRuns, groups: Sequence[Group], corruptions: Sequence[str]) -
     drawing.axes.grid(axis="x", visible=True)
     drawing.axes.set(xlabel=f"{task.metric}, %", xlim=(0, 100))
     drawing.axes.invert_yaxis()
-    return drawing.panel(f"{task.metric} under {listed(list(corruptions))}, for {listed([g.label for g in groups])}")
+    return drawing.panel(
+        f"{task.metric} under {listed(list(corruptions))}, for {listed([g.label for g in groups])}"
+    )
 
 
 def sweeps(task: TaskRuns) -> list[Plate]:
@@ -164,13 +227,22 @@ def sweeps(task: TaskRuns) -> list[Plate]:
         for same in sweep(task.of(OURS), name)[:1]:
             drawing = Drawing()
             values = [settings_of(group.runs[0])[name] for group in same]
-            _line(drawing, values, [_percent(group.mean_and_std(task.domains)) for group in same], series(0))
+            _line(
+                drawing,
+                values,
+                [_percent(group.mean_and_std(task.domains)) for group in same],
+                series(0),
+            )
             drawing.axes.set(xlabel=axis, ylabel=f"mean {task.metric}, unseen, %", xscale=scale)
             drawing.axes.set_xticks(values, [f"{value:g}" for value in values])
             drawing.axes.minorticks_off()
             alt = f"mean {task.metric} on unseen domains for {name} {listed([str(v) for v in values])}"
             seeds = max(len(group.runs) for group in same)
-            ends = f" Bars: standard deviation over {seeds} seeds." if seeds > 1 else " One seed: no error bars."
+            ends = (
+                f" Bars: standard deviation over {seeds} seeds."
+                if seeds > 1
+                else " One seed: no error bars."
+            )
             plates.append(Plate(title, why + ends, [drawing.panel(alt)]))
     return plates
 
@@ -191,7 +263,12 @@ def transport(task: TaskRuns) -> Plate | None:
         "that the model has learned to undo the perturbation. Shaded: standard deviation over seeds."
     )
     alt = f"distance between clean and perturbed features over training steps, for {listed(drawn)}"
-    return Plate("Transport of the features", caption + _rest(task, drawn), [drawing.panel(alt)], legend=drawn)
+    return Plate(
+        "Transport of the features",
+        caption + _rest(task, drawn),
+        [drawing.panel(alt)],
+        legend=drawn,
+    )
 
 
 def watched(task: TaskRuns) -> Plate | None:
@@ -200,7 +277,9 @@ def watched(task: TaskRuns) -> Plate | None:
     panels = []
     for name, meaning in WATCHED.items():
         drawing = Drawing(2.3)
-        found = [_trained(drawing, group, _recorded(group, name), i) for i, group in enumerate(groups)]
+        found = [
+            _trained(drawing, group, _recorded(group, name), i) for i, group in enumerate(groups)
+        ]
         if any(found):
             drawing.axes.set(xlabel="training step")
             panels.append(drawing.panel(f"{meaning}, over training steps", meaning))
@@ -243,7 +322,9 @@ def _trained(drawing: Drawing, group: Group, metrics: Sequence[str], index: int)
     x, means = binned(steps, [m for m, _ in spread])
     _, stds = binned(steps, [s for _, s in spread])
     look = series(index)
-    drawing.axes.plot(x, means, color=look["color"], marker=look["marker"], markevery=max(1, len(x) // 6))
+    drawing.axes.plot(
+        x, means, color=look["color"], marker=look["marker"], markevery=max(1, len(x) // 6)
+    )
     if any(stds):
         low, high = np.subtract(means, stds), np.add(means, stds)
         drawing.axes.fill_between(x, low, high, color=look["color"], alpha=0.18, linewidth=0)

@@ -16,7 +16,9 @@ Cell = Mapping[str, Any]
 METRICS = {"target": "accuracy", "source": "source_accuracy"}
 
 
-def write_few_shot_results(folder: Path, facts: Mapping[str, Any], cells: Sequence[Cell]) -> list[dict[str, Any]]:
+def write_few_shot_results(
+    folder: Path, facts: Mapping[str, Any], cells: Sequence[Cell]
+) -> list[dict[str, Any]]:
     """Write summary.json, table.csv, table.md and runs.json; the rows of summary.json are given back."""
     rows = summary(facts, cells)
     table = io.StringIO()
@@ -49,14 +51,20 @@ def averaged(facts: Mapping[str, Any], cells: Sequence[Cell], figure: str) -> di
     by_seed: dict[int, dict[str, float]] = {}
     for cell in cells:
         by_seed.setdefault(cell["seed"], {})[cell["variant"]] = cell[figure]
-    return {seed: statistics.fmean(found.values()) for seed, found in by_seed.items() if len(found) == len(facts["variants"])}
+    return {
+        seed: statistics.fmean(found.values())
+        for seed, found in by_seed.items()
+        if len(found) == len(facts["variants"])
+    }
 
 
 def summary(facts: Mapping[str, Any], cells: Sequence[Cell]) -> list[dict[str, Any]]:
     """One row for each variant, method, setting and metric; with several variants also their average, as variant all."""
     rows = []
 
-    def add(variant: str, name: tuple[str, str], domain: str, figure: str, of_seed: Mapping[int, float]) -> None:
+    def add(
+        variant: str, name: tuple[str, str], domain: str, figure: str, of_seed: Mapping[int, float]
+    ) -> None:
         if of_seed:
             mean, std = mean_and_std(list(of_seed.values()))
             metric = METRICS[figure].replace("accuracy", facts["metric"])
@@ -93,13 +101,22 @@ def page(facts: Mapping[str, Any], cells: Sequence[Cell]) -> str:
         _costs(cells),
     ]
     if shares := _shares(cells):
-        told += ["How much of the way from the start was gone where the source was to be kept:", shares]
+        told += [
+            "How much of the way from the start was gone where the source was to be kept:",
+            shares,
+        ]
     return "\n\n".join(told) + "\n"
 
 
 def _table(facts: Mapping[str, Any], cells: Sequence[Cell], figure: str) -> str:
     several = len(facts["variants"]) > 1
-    header = ["", "labels", *(told["domain"] for told in facts["variants"].values()), *(["average"] if several else []), "draws"]
+    header = [
+        "",
+        "labels",
+        *(told["domain"] for told in facts["variants"].values()),
+        *(["average"] if several else []),
+        "draws",
+    ]
     rows = []
     for (method, setting), group in groups_of(cells).items():
         of_paper = facts["paper"].get(method, {}).get(setting, {}) if figure == "target" else {}
@@ -108,7 +125,9 @@ def _table(facts: Mapping[str, Any], cells: Sequence[Cell], figure: str) -> str:
             here = [cell[figure] for cell in group if cell["variant"] == variant]
             row.append(_spread(here, of_paper.get(told["domain"])))
         if several:
-            row.append(_spread(list(averaged(facts, group, figure).values()), of_paper.get("average")))
+            row.append(
+                _spread(list(averaged(facts, group, figure).values()), of_paper.get("average"))
+            )
         rows.append([*row, len({cell["seed"] for cell in group})])
     return markdown(header, rows)
 
@@ -126,13 +145,28 @@ def _costs(cells: Sequence[Cell]) -> str:
     for (method, setting), group in groups_of([cell for cell in cells if cell["with"]]).items():
         spent = statistics.fmean(cell["cpu_seconds"] for cell in group)
         took = statistics.fmean(cell["seconds"] for cell in group)
-        rows.append([method, setting, group[0]["with"], group[0]["settings"]["steps"], f"{spent:.0f}", f"{took:.0f}"])
+        rows.append(
+            [
+                method,
+                setting,
+                group[0]["with"],
+                group[0]["settings"]["steps"],
+                f"{spent:.0f}",
+                f"{took:.0f}",
+            ]
+        )
     return markdown(["", "labels", "adapted by", "updates", "CPU seconds", "seconds"], rows)
 
 
 def _shares(cells: Sequence[Cell]) -> str:
     rows = []
-    for (method, setting), group in groups_of([cell for cell in cells if cell.get("keep_source") is not None]).items():
+    for (method, setting), group in groups_of(
+        [cell for cell in cells if cell.get("keep_source") is not None]
+    ).items():
         lost = percent(group[0]["keep_source"])
         rows.append([method, setting, lost, _spread([cell["share"] for cell in group], None)])
-    return markdown(["", "labels", "points the held-out source may lose", "% of the way"], rows) if rows else ""
+    return (
+        markdown(["", "labels", "points the held-out source may lose", "% of the way"], rows)
+        if rows
+        else ""
+    )

@@ -69,14 +69,18 @@ class Plate:
     strips: list[Strip] = field(default_factory=list)
     columns: list[str] = field(default_factory=list)  # above the strips' pictures
     legend: list[str] = field(default_factory=list)  # of series, in their order
-    swatches: list[tuple[str, str]] = field(default_factory=list)  # fixed colours and what they mean
+    swatches: list[tuple[str, str]] = field(
+        default_factory=list
+    )  # fixed colours and what they mean
 
 
 class Drawing:
     """An empty panel to draw on: `axes`, then `panel()`."""
 
     def __init__(self, height: float = 2.7) -> None:
-        from matplotlib.figure import Figure as Canvas  # half a second: only where something is drawn
+        from matplotlib.figure import (
+            Figure as Canvas,  # half a second: only where something is drawn
+        )
 
         with matplotlib.rc_context(STYLE):
             self.canvas = Canvas(figsize=(WIDTH, height), layout="constrained")
@@ -91,13 +95,26 @@ def svg_of(canvas: Canvas, alt: str) -> str:
     """The drawing for use inside a page: no date, no fixed size, its text as text, its colours as the page's."""
     content = io.BytesIO()
     with matplotlib.rc_context(STYLE):
-        canvas.savefig(content, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+        canvas.savefig(
+            content, format="svg", transparent=True, metadata={"Date": None, "Creator": None}
+        )
     text = content.getvalue().decode()
     text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->|\s+(?=<)|<defs>\s*</defs>", "", text, flags=re.DOTALL)
+    text = re.sub(
+        r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->|\s+(?=<)|<defs>\s*</defs>",
+        "",
+        text,
+        flags=re.DOTALL,
+    )
     text = re.sub(r'<g id="[^"]*"', "<g", text)
-    text = re.sub(r' (d|x|y|transform|points)="[^"]*"', lambda m: re.sub(r"(\.\d\d)\d+", r"\1", m.group()), text)
-    text = re.sub(r"font(-family)?: ([\d.]+px)?[^;\"]*", lambda m: f"font-size: {m[2]}" if m[2] else "", text)
+    text = re.sub(
+        r' (d|x|y|transform|points)="[^"]*"',
+        lambda m: re.sub(r"(\.\d\d)\d+", r"\1", m.group()),
+        text,
+    )
+    text = re.sub(
+        r"font(-family)?: ([\d.]+px)?[^;\"]*", lambda m: f"font-size: {m[2]}" if m[2] else "", text
+    )
     view = re.search(r'viewBox="[^"]*"', text)
     assert view is not None
     opening = f'<svg {view.group()} role="img" aria-label="{html.escape(alt)}" xmlns:xlink="http://www.w3.org/1999/xlink">'
@@ -121,12 +138,16 @@ def series(index: int) -> dict[str, Any]:
     return {"color": SERIES[index % len(SERIES)], "marker": MARKERS[index % len(MARKERS)]}
 
 
-def binned(steps: Sequence[float], values: Sequence[float], most: int = 60) -> tuple[list[float], list[float]]:
+def binned(
+    steps: Sequence[float], values: Sequence[float], most: int = 60
+) -> tuple[list[float], list[float]]:
     """At most so many points, each the mean of its neighbours."""
     if len(steps) <= most:
         return list(steps), list(values)
     parts = np.array_split(np.arange(len(steps)), most)
-    return [float(np.mean([steps[i] for i in p])) for p in parts], [float(np.mean([values[i] for i in p])) for p in parts]
+    return [float(np.mean([steps[i] for i in p])) for p in parts], [
+        float(np.mean([values[i] for i in p])) for p in parts
+    ]
 
 
 def listed(names: Sequence[str]) -> str:

@@ -38,7 +38,9 @@ class Group:
     """Runs of one task that differ by their seed alone."""
 
     runs: list[FinishedRun]
-    differs: dict[str, Any]  # from the plainest group of the same method and task; empty for that one itself
+    differs: dict[
+        str, Any
+    ]  # from the plainest group of the same method and task; empty for that one itself
 
     @property
     def method(self) -> str:
@@ -46,7 +48,9 @@ class Group:
 
     @property
     def label(self) -> str:
-        return ", ".join([self.method, *(f"{name} {said(value)}" for name, value in self.differs.items())])
+        return ", ".join(
+            [self.method, *(f"{name} {said(value)}" for name, value in self.differs.items())]
+        )
 
     @property
     def seeds(self) -> list[int]:
@@ -60,7 +64,11 @@ class Group:
     def over(self, domains: Sequence[str], step: int | None = None) -> list[float]:
         """Each run's mean over these domains, of the last checkpoint or of an earlier step."""
         by_run = [run.figures if step is None else run.examined.get(step, {}) for run in self.runs]
-        return [math.fsum(f[d] for d in domains) / len(domains) for f in by_run if domains and all(d in f for d in domains)]
+        return [
+            math.fsum(f[d] for d in domains) / len(domains)
+            for f in by_run
+            if domains and all(d in f for d in domains)
+        ]
 
     def mean_and_std(self, domains: Sequence[str]) -> tuple[float, float]:
         return mean_and_std(self.over(domains))
@@ -109,13 +117,21 @@ def settings_of(run: FinishedRun) -> dict[str, Any]:
 def differences(settings: dict[str, Any], plain: dict[str, Any]) -> dict[str, Any]:
     """What one set of settings has that the other has not, or has otherwise."""
     names = [*settings, *(name for name in plain if name not in settings)]
-    return {n: settings.get(n) for n in names if (n in settings) != (n in plain) or settings.get(n) != plain.get(n)}
+    return {
+        n: settings.get(n)
+        for n in names
+        if (n in settings) != (n in plain) or settings.get(n) != plain.get(n)
+    }
 
 
 def said(value: Any) -> str:
     if isinstance(value, list | tuple):
         return " and ".join(map(str, value))
-    return {None: "none", True: "on", False: "off"}[value] if value is None or isinstance(value, bool) else str(value)
+    return (
+        {None: "none", True: "on", False: "off"}[value]
+        if value is None or isinstance(value, bool)
+        else str(value)
+    )
 
 
 def by_task(runs: Sequence[FinishedRun], left_out: list[str] | None = None) -> list[TaskRuns]:
@@ -123,7 +139,10 @@ def by_task(runs: Sequence[FinishedRun], left_out: list[str] | None = None) -> l
     tasks: dict[tuple[str, str], list[FinishedRun]] = {}
     for run in runs:
         tasks.setdefault(run.task, []).append(run)
-    tasks = {name: _comparable(members, [] if left_out is None else left_out) for name, members in tasks.items()}
+    tasks = {
+        name: _comparable(members, [] if left_out is None else left_out)
+        for name, members in tasks.items()
+    }
     found = []
     for (task, variant), members in sorted(tasks.items()):
         groups = [group for method in sorted({r.config["method"] for r in members}, key=_rank)
@@ -139,16 +158,23 @@ def _comparable(runs: Sequence[FinishedRun], left_out: list[str]) -> list[Finish
     for run in runs:
         key = json.dumps([run.config["method"], run.seed, settings_of(run)], sort_keys=True)
         if missing := sorted(every - set(run.figures)):
-            left_out.append(f"{run.folder}: not examined on {', '.join(missing)}, as others were: unseen evaluate does it")
+            left_out.append(
+                f"{run.folder}: not examined on {', '.join(missing)}, as others were: unseen evaluate does it"
+            )
         elif key in seen:
-            left_out.append(f"{run.folder}: the same method, settings and seed as {seen[key].folder}")
+            left_out.append(
+                f"{run.folder}: the same method, settings and seed as {seen[key].folder}"
+            )
         else:
             seen[key] = run
     return list(seen.values())
 
 
 def _rank(method: str) -> tuple[int, str]:
-    return (ORDER.index(method) if method in ORDER else len(ORDER) - 1, method)  # one of the user's own before ours
+    return (
+        ORDER.index(method) if method in ORDER else len(ORDER) - 1,
+        method,
+    )  # one of the user's own before ours
 
 
 def _groups(runs: Sequence[FinishedRun]) -> list[Group]:
@@ -168,21 +194,39 @@ def _told(runs: Sequence[FinishedRun]) -> list[dict[str, Any]] | None:
     """What each was told beside its preset, without what all were told, as a grid's budget is; None if one did not record it."""
     if not all(isinstance(run.config.get("overrides"), dict) for run in runs):
         return None
-    told = [{k: v for k, v in run.config["overrides"].items() if k not in WITHOUT_EFFECT} for run in runs]
-    shared = {k for k, v in told[0].items() if k != "augment" and all(one.get(k, runs) == v for one in told)}
+    told = [
+        {k: v for k, v in run.config["overrides"].items() if k not in WITHOUT_EFFECT}
+        for run in runs
+    ]
+    shared = {
+        k
+        for k, v in told[0].items()
+        if k != "augment" and all(one.get(k, runs) == v for one in told)
+    }
     ignored = shared if len(runs) > 1 else {"steps", "batch"}
     presets = [run.config.get("preset", "fast") for run in runs]
-    named = [{"preset": preset} if len(set(presets)) > 1 and preset != "fast" else {} for preset in presets]
-    return [{**preset, **{k: v for k, v in one.items() if k not in ignored}} for preset, one in zip(named, told, strict=True)]
+    named = [
+        {"preset": preset} if len(set(presets)) > 1 and preset != "fast" else {}
+        for preset in presets
+    ]
+    return [
+        {**preset, **{k: v for k, v in one.items() if k not in ignored}}
+        for preset, one in zip(named, told, strict=True)
+    ]
 
 
 def _apart(told: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """How settings differ from the plainest of them: not augmented, and with the fewest differences from all others."""
     most = [sum(len(differences(one, other)) for other in told) for one in told]
-    plainest = min(range(len(told)), key=lambda i: (told[i].get("augment") not in USUAL, most[i], i))
+    plainest = min(
+        range(len(told)), key=lambda i: (told[i].get("augment") not in USUAL, most[i], i)
+    )
     found = [differences(mine, told[plainest]) for mine in told]
     if (augment := told[plainest].get("augment")) not in USUAL:
-        found = [{"augment": mine.get("augment", augment), **differs} for mine, differs in zip(told, found, strict=True)]
+        found = [
+            {"augment": mine.get("augment", augment), **differs}
+            for mine, differs in zip(told, found, strict=True)
+        ]
     return found
 
 
@@ -194,5 +238,9 @@ def sweep(groups: Sequence[Group], name: str) -> list[list[Group]]:
         if isinstance(settings.get(name), int | float):
             others = {k: v for k, v in settings.items() if k != name}
             alike.setdefault(json.dumps(others, sort_keys=True), []).append(group)
-    sets = [sorted(same, key=lambda g: settings_of(g.runs[0])[name]) for same in alike.values() if len(same) > 1]
+    sets = [
+        sorted(same, key=lambda g: settings_of(g.runs[0])[name])
+        for same in alike.values()
+        if len(same) > 1
+    ]
     return sorted(sets, key=len, reverse=True)

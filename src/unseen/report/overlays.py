@@ -22,9 +22,15 @@ NO_LABEL = "#000000"
 
 def colours_of(class_names: Sequence[str]) -> NDArray[np.uint8]:
     """A colour for each class, (C, 3): that of its name, or else one that none of the others has."""
-    spare = (c for c in matplotlib.colormaps["tab20"].colors if matplotlib.colors.to_hex(c) not in COLOURS.values())  # type: ignore[attr-defined]
+    spare = (
+        c
+        for c in matplotlib.colormaps["tab20"].colors  # type: ignore[attr-defined]
+        if matplotlib.colors.to_hex(c) not in COLOURS.values()
+    )
     chosen = [COLOURS[name] if name in COLOURS else next(spare, NO_LABEL) for name in class_names]
-    return np.array([[round(255 * part) for part in matplotlib.colors.to_rgb(c)] for c in chosen], np.uint8)
+    return np.array(
+        [[round(255 * part) for part in matplotlib.colors.to_rgb(c)] for c in chosen], np.uint8
+    )
 
 
 def in_colour(labels: Labels, class_names: Sequence[str]) -> NDArray[np.uint8]:
@@ -59,11 +65,16 @@ def side_by_side(
             place.set_axis_off()
             if row == 0:
                 place.set_title(name, fontsize=10)
-    handles = [Patch(color=colour / 255, label=name) for name, colour in zip(class_names, colours_of(class_names), strict=True)]
+    handles = [
+        Patch(color=colour / 255, label=name)
+        for name, colour in zip(class_names, colours_of(class_names), strict=True)
+    ]
     handles.append(Patch(color=NO_LABEL, label="no label"))
     lines = math.ceil(len(handles) / (2 * len(columns) + 1))  # as many as fit the width
     across = math.ceil(len(handles) / lines)
-    figure.legend(handles=handles, loc="outside lower center", ncols=across, frameon=False, fontsize=8)
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=across, frameon=False, fontsize=8
+    )
     if title:
         figure.suptitle(title, fontsize=11)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -52,15 +52,21 @@ def report_files(folders: Sequence[Path]) -> dict[str, bytes]:
 def sections_of(found: Found, tasks: Sequence[TaskRuns]) -> list[Section]:
     """Everything there is to show; what the runs do not hold is not there."""
     sections = [Section("At a glance", [overview(tasks)])] if tasks else []
-    sections += [Section(task.title, _task_blocks(task, found.left_out), _lead(task)) for task in tasks]
+    sections += [
+        Section(task.title, _task_blocks(task, found.left_out), _lead(task)) for task in tasks
+    ]
     blocks: list[Block] = []
     for facts in found.scores:
-        blocks += _made("scores of unseen uncertainty", found.left_out, partial(scored.blocks, facts))
+        blocks += _made(
+            "scores of unseen uncertainty", found.left_out, partial(scored.blocks, facts)
+        )
     if blocks:
         sections.append(Section("Uncertainty of domains", blocks, scored.LEAD))
     tables: list[Block] = []
     for rows, paper in found.few_shot:
-        tables += _made("the summary of unseen few-shot", found.left_out, partial(shots.blocks, rows, paper))
+        tables += _made(
+            "the summary of unseen few-shot", found.left_out, partial(shots.blocks, rows, paper)
+        )
     if tables:
         sections.append(Section("Few labels of a new domain", tables, shots.LEAD))
     if tasks:
@@ -70,7 +76,11 @@ def sections_of(found: Found, tasks: Sequence[TaskRuns]) -> list[Section]:
 
 def _lead(task: TaskRuns) -> str:
     count = len(task.domains)
-    unseen = ", ".join(task.domains) if count <= dots.MOST_DOMAINS else f"{task.domains[0]} to {task.domains[-1]}"
+    unseen = (
+        ", ".join(task.domains)
+        if count <= dots.MOST_DOMAINS
+        else f"{task.domains[0]} to {task.domains[-1]}"
+    )
     return (
         f"Trained on {task.source} only, examined on {count} domain{'s' if count > 1 else ''} that training never saw: {unseen}. "
         f"Measured by {task.metric}."
@@ -100,43 +110,72 @@ def _made(what: str, left_out: list[str], make: Callable[[], Any]) -> list[Block
     return [] if made is None else list(made) if isinstance(made, list | tuple) else [made]
 
 
-def page(found: Found, tasks: Sequence[TaskRuns], sections: Sequence[Section], limit: int = LIMIT) -> str:
+def page(
+    found: Found, tasks: Sequence[TaskRuns], sections: Sequence[Section], limit: int = LIMIT
+) -> str:
     """The page; where it would pass the limit, its largest figures are left out, and it says which."""
     remarks = list(found.left_out)
-    if not embeddings.can_embed() and any(dots.OURS in g.method for task in tasks for g in task.groups):
+    if not embeddings.can_embed() and any(
+        dots.OURS in g.method for task in tasks for g in task.groups
+    ):
         remarks.append(embeddings.NEEDS)
     sections = list(sections)
     while True:
         text = _rendered(found, tasks, sections, remarks)
         if len(text.encode()) <= limit:
             return text
-        plates = [(_size(b), i, j) for i, s in enumerate(sections) for j, b in enumerate(s.blocks) if isinstance(b, Plate)]
+        plates = [
+            (_size(b), i, j)
+            for i, s in enumerate(sections)
+            for j, b in enumerate(s.blocks)
+            if isinstance(b, Plate)
+        ]
         if not plates:
-            raise UnseenError(f"the tables alone pass {limit / 1e6:.0f} MB: make reports of fewer runs at a time")
+            raise UnseenError(
+                f"the tables alone pass {limit / 1e6:.0f} MB: make reports of fewer runs at a time"
+            )
         _, i, j = max(plates)
         section = sections[i]
-        remarks.append(f"{section.title}: the figure “{section.blocks[j].title}”, to keep this page under {limit / 1e6:.0f} MB")
-        sections[i] = Section(section.title, [b for k, b in enumerate(section.blocks) if k != j], section.lead)
+        remarks.append(
+            f"{section.title}: the figure “{section.blocks[j].title}”, to keep this page under {limit / 1e6:.0f} MB"
+        )
+        sections[i] = Section(
+            section.title, [b for k, b in enumerate(section.blocks) if k != j], section.lead
+        )
 
 
 def _size(plate: Plate) -> int:
-    return sum(len(p.svg) for p in plate.panels) + sum(4 * len(p.png) // 3 for s in plate.strips for p in s.pictures)
+    return sum(len(p.svg) for p in plate.panels) + sum(
+        4 * len(p.png) // 3 for s in plate.strips for p in s.pictures
+    )
 
 
-def _rendered(found: Found, tasks: Sequence[TaskRuns], sections: Sequence[Section], remarks: Sequence[str]) -> str:
+def _rendered(
+    found: Found, tasks: Sequence[TaskRuns], sections: Sequence[Section], remarks: Sequence[str]
+) -> str:
     try:
         from jinja2 import Environment, FileSystemLoader, StrictUndefined
         from markupsafe import Markup, escape
     except ImportError as error:
-        raise UnseenError("a report needs Jinja2, which is not installed here: pip install 'unseen[report]'") from error
+        raise UnseenError(
+            "a report needs Jinja2, which is not installed here: pip install 'unseen[report]'"
+        ) from error
     here = Path(__file__).parent
     environment = Environment(
-        loader=FileSystemLoader(here), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(here),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     counter = iter(range(1, 10**6))
     environment.filters["inline"] = lambda svg: unique_ids(svg, f"p{next(counter)}")
-    environment.filters["data"] = lambda png: "data:image/png;base64," + base64.b64encode(png).decode()
-    environment.filters["breakable"] = lambda text: Markup(re.sub(r"([_/]|-&gt;)(?=\w)", r"\1<wbr>", str(escape(text))))
+    environment.filters["data"] = lambda png: (
+        "data:image/png;base64," + base64.b64encode(png).decode()
+    )
+    environment.filters["breakable"] = lambda text: Markup(
+        re.sub(r"([_/]|-&gt;)(?=\w)", r"\1<wbr>", str(escape(text)))
+    )
     environment.tests["table"] = lambda block: isinstance(block, Table)
     environment.tests["figure"] = lambda cell: isinstance(cell, Figure)
     names: dict[str, Any] = {
@@ -149,5 +188,7 @@ def _rendered(found: Found, tasks: Sequence[TaskRuns], sections: Sequence[Sectio
 
 
 def _markdown(tables: Sequence[Table]) -> str:
-    top = "# Tables of the report\n\nIn square brackets what the paper reports, and ours minus that."
+    top = (
+        "# Tables of the report\n\nIn square brackets what the paper reports, and ours minus that."
+    )
     return "\n\n".join([top, *(table.markdown() for table in tables)]) + "\n"

@@ -25,7 +25,9 @@ def reported() -> dict[str, Any]:
     return json.loads(Path(__file__).with_name("paper.json").read_text())
 
 
-def paper_figure(task: str, variant: str, method: str, domains: Sequence[str], every: bool = False) -> Reported | None:
+def paper_figure(
+    task: str, variant: str, method: str, domains: Sequence[str], every: bool = False
+) -> Reported | None:
     """The paper's figure for one domain or for an average: of the same, or if these are all, its own."""
     results = reported()["results"]
     if f"{task}/{variant}" in reported()["of_other_data"]:
@@ -37,7 +39,10 @@ def paper_figure(task: str, variant: str, method: str, domains: Sequence[str], e
         return Reported(math.fsum(told[d] for d in domains) / len(domains), remark)
     if every and "average" in told:
         own = [d for d in told if d != "average"]
-        return Reported(told["average"], f"over {', '.join(own)}" if own else "over 15 corruptions at 5 severities")
+        return Reported(
+            told["average"],
+            f"over {', '.join(own)}" if own else "over 15 corruptions at 5 severities",
+        )
     return None
 
 

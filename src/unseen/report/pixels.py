@@ -36,7 +36,11 @@ def small(image: Pixels, side: int = SIDE) -> Pixels:
     if max(height, width) <= side:
         return image
     scale = side / max(height, width)
-    return np.asarray(Image.fromarray(image).resize((round(width * scale), round(height * scale)), Image.Resampling.BILINEAR))
+    return np.asarray(
+        Image.fromarray(image).resize(
+            (round(width * scale), round(height * scale)), Image.Resampling.BILINEAR
+        )
+    )
 
 
 def heat(shift: NDArray[np.floating], top: float, picture: Pixels | None) -> Pixels:
@@ -44,7 +48,9 @@ def heat(shift: NDArray[np.floating], top: float, picture: Pixels | None) -> Pix
     share = np.clip(shift / top if top > 0 else np.zeros_like(shift), 0, 1)
     if picture is not None:
         height, width = picture.shape[:2]
-        wide = Image.fromarray((255 * share).astype(np.uint8)).resize((width, height), Image.Resampling.BILINEAR)
+        wide = Image.fromarray((255 * share).astype(np.uint8)).resize(
+            (width, height), Image.Resampling.BILINEAR
+        )
         share = np.asarray(wide) / 255
     colour = matplotlib.colormaps["inferno"](share)[..., :3] * 255
     if picture is None:
@@ -57,14 +63,19 @@ def evenly(items: Sequence[int], count: int) -> list[int]:
     """So many of them, the first and the last among them."""
     if len(items) <= count:
         return list(items)
-    return [items[i] for i in sorted({round(k * (len(items) - 1) / (count - 1)) for k in range(count)})]
+    return [
+        items[i] for i in sorted({round(k * (len(items) - 1) / (count - 1)) for k in range(count)})
+    ]
 
 
 def maps(task: TaskRuns) -> Plate | None:
     """|h+ - h| over the input at several moments, with learned uncertainty and without."""
     shown: list[tuple[str, FinishedRun]] = []
     for wanted, name in ((True, "learned noise"), (False, "random noise")):
-        run = next((g.runs[0] for g in task.of(OURS) if _has_maps(g.runs[0]) and _learned(g) == wanted), None)
+        run = next(
+            (g.runs[0] for g in task.of(OURS) if _has_maps(g.runs[0]) and _learned(g) == wanted),
+            None,
+        )
         if run is not None:
             shown.append((name, run))
     if not shown:
@@ -80,7 +91,12 @@ def maps(task: TaskRuns) -> Plate | None:
             first = [] if picture is None else [Picture(png(picture), f"input {i + 1}")]
             cells = [Picture(png(heat(shifts[step][i], top, picture)), f"{name}: noise on input {i + 1} at step {step}")
                      for step in steps]  # fmt: skip
-            strips.append(Strip(f"{name}, sample {i + 1}" if len(shown) > 1 else f"sample {i + 1}", [*first, *cells]))
+            strips.append(
+                Strip(
+                    f"{name}, sample {i + 1}" if len(shown) > 1 else f"sample {i + 1}",
+                    [*first, *cells],
+                )
+            )
         if run.inputs is None:
             columns = columns[1:]
     both = len(shown) > 1
@@ -101,7 +117,9 @@ def _learned(group: Group) -> bool:
 
 
 def _has_maps(run: FinishedRun) -> bool:
-    return bool(run.snapshots) and all(run.snapshot(step).get("shift", np.zeros(1)).ndim == 3 for step in run.snapshots)
+    return bool(run.snapshots) and all(
+        run.snapshot(step).get("shift", np.zeros(1)).ndim == 3 for step in run.snapshots
+    )
 
 
 def _names(run: FinishedRun, classes: int) -> list[str]:
@@ -112,7 +130,15 @@ def _names(run: FinishedRun, classes: int) -> list[str]:
 def _best_run(task: TaskRuns, array: str) -> FinishedRun | None:
     """The run to show: ours if there is one, else the first that saved such arrays."""
     groups = [*task.of(OURS), *task.groups]
-    return next((run for g in groups for run in g.runs if any(name.startswith(f"{array}/") for name in run.exam)), None)
+    return next(
+        (
+            run
+            for g in groups
+            for run in g.runs
+            if any(name.startswith(f"{array}/") for name in run.exam)
+        ),
+        None,
+    )
 
 
 def examples(task: TaskRuns) -> Plate | None:
@@ -125,12 +151,24 @@ def examples(task: TaskRuns) -> Plate | None:
     strips = []
     for domain in domains[:DOMAINS]:
         cells = []
-        for x, y, guess in zip(*(run.exam[f"{part}/{domain}"] for part in ("x", "y", "guess")), strict=True):
+        for x, y, guess in zip(
+            *(run.exam[f"{part}/{domain}"] for part in ("x", "y", "guess")), strict=True
+        ):
             truth, said = names[int(y)], names[int(guess)]
             verdict = f"✓ {said}" if y == guess else f"✗ {said}, is {truth}"
-            cells.append(Picture(png(small(pictures(x[None])[0], 96)), f"{domain}: a {truth}, taken for {said}", verdict))
+            cells.append(
+                Picture(
+                    png(small(pictures(x[None])[0], 96)),
+                    f"{domain}: a {truth}, taken for {said}",
+                    verdict,
+                )
+            )
         strips.append(Strip(f"{domain} (source)" if domain == run.source else domain, cells))
-    rest = f" {len(domains) - DOMAINS} further domains are not shown." if len(domains) > DOMAINS else ""
+    rest = (
+        f" {len(domains) - DOMAINS} further domains are not shown."
+        if len(domains) > DOMAINS
+        else ""
+    )
     caption = (
         f"Test samples of each domain, evenly spaced in its data, with what {run.config['method']} (seed {run.seed}) takes "
         "them for. "
@@ -141,7 +179,11 @@ def examples(task: TaskRuns) -> Plate | None:
 
 def scenes(task: TaskRuns) -> Plate | None:
     """Street scenes: image, truth, and what the runs make of it, as colours."""
-    plain = [g for g in task.groups if not g.differs and any(name.startswith("guess/") for name in g.runs[0].exam)]
+    plain = [
+        g
+        for g in task.groups
+        if not g.differs and any(name.startswith("guess/") for name in g.runs[0].exam)
+    ]
     if not plain or task.first.metric != "miou":
         return None
     found = [(g.label, g.runs[0]) for g in (plain if len(plain) < 2 else (plain[0], plain[-1]))]
@@ -187,10 +229,16 @@ def confusion(task: TaskRuns) -> Plate | None:
         counts = run.exam[f"confusion/{domain}"]
         names = _names(run, len(counts))
         value = 100 * run.figures[domain]
-        title = f"{domain}{' (source)' if domain == run.source else ''}: {task.metric} {value:.1f} %"
+        title = (
+            f"{domain}{' (source)' if domain == run.source else ''}: {task.metric} {value:.1f} %"
+        )
         alt = f"confusion matrix on {domain}; {_worst(counts, names)}"
         panels.append(Panel(matrix(counts, names, alt), alt, title))
-    rest = f" Of {len(run.domains)} unseen domains, those with the most errors." if len(run.domains) >= MATRICES else ""
+    rest = (
+        f" Of {len(run.domains)} unseen domains, those with the most errors."
+        if len(run.domains) >= MATRICES
+        else ""
+    )
     caption = (
         f"Rows are true classes, columns are what {run.config['method']} (seed {run.seed}) said; each number is the share of "
         "its row "
@@ -216,17 +264,25 @@ def matrix(counts: NDArray[np.integer], names: Sequence[str], alt: str) -> str:
     parts = []
     for i, name in enumerate(names):
         middle = cell * i + cell / 2
-        parts.append(f'<text x="{left - 5:g}" y="{top + middle + 3:g}" text-anchor="end">{html.escape(name)}</text>')
+        parts.append(
+            f'<text x="{left - 5:g}" y="{top + middle + 3:g}" text-anchor="end">{html.escape(name)}</text>'
+        )
         across = html.escape(name)
         if top == 20:
             parts.append(f'<text x="{left + middle:g}" y="14" text-anchor="middle">{across}</text>')
         else:
-            parts.append(f'<text transform="translate({left + middle + 3:g} {top - 5:g}) rotate(-90)">{across}</text>')
+            parts.append(
+                f'<text transform="translate({left + middle + 3:g} {top - 5:g}) rotate(-90)">{across}</text>'
+            )
         for j in range(n):
             if (value := share[i, j]) >= 0.5:
                 x, y = left + cell * j, top + cell * i
-                parts.append(f'<rect x="{x:g}" y="{y:g}" width="21" height="21" fill-opacity="{0.06 + 0.44 * value / 100:.2f}"/>')
-                parts.append(f'<text x="{x + 10.5:g}" y="{y + 14:g}" text-anchor="middle">{value:.0f}</text>')
+                parts.append(
+                    f'<rect x="{x:g}" y="{y:g}" width="21" height="21" fill-opacity="{0.06 + 0.44 * value / 100:.2f}"/>'
+                )
+                parts.append(
+                    f'<text x="{x + 10.5:g}" y="{y + 14:g}" text-anchor="middle">{value:.0f}</text>'
+                )
     size = f"{left + cell * n + 4:g} {top + cell * n + 4:g}"
     wide = f"max-width: {1.4 * (left + cell * n):.0f}px"
     opening = f'<svg class="matrix" style="{wide}" viewBox="0 0 {size}" role="img" aria-label="{html.escape(alt)}">'

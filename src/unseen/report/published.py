@@ -11,9 +11,23 @@ from unseen.errors import UnseenError
 from unseen.report.tables import markdown, percent
 
 PLAIN, OURS = "erm", "uncertainty_guided"
-WORTH = ("accuracy", "miou")  # of a model; what else a summary holds, of scores or of costs, is not of a kind
+WORTH = (
+    "accuracy",
+    "miou",
+)  # of a model; what else a summary holds, of scores or of costs, is not of a kind
 WIDE = 7  # domains in a row; a task with more shows its averages
-NEEDED = ("task", "variant", "method", "setting", "domain", "metric", "selection", "mean", "std", "seeds")
+NEEDED = (
+    "task",
+    "variant",
+    "method",
+    "setting",
+    "domain",
+    "metric",
+    "selection",
+    "mean",
+    "std",
+    "seeds",
+)
 NO_NUMBERS = "There are no numbers of ours for this {kind} yet: nothing under `results/` is of it."
 
 
@@ -54,17 +68,34 @@ def published(folder: Path) -> list[Line]:
         try:
             rows = json.loads(path.read_text())
             groups: dict[tuple[str, ...], list[dict]] = {}
-            for row in (row for row in rows if row["selection"] == "last" and row["metric"] in WORTH):
-                key = tuple(row[name] for name in ("task", "variant", "method", "setting", "metric"))
+            for row in (
+                row for row in rows if row["selection"] == "last" and row["metric"] in WORTH
+            ):
+                key = tuple(
+                    row[name] for name in ("task", "variant", "method", "setting", "metric")
+                )
                 groups.setdefault(key, []).append({name: row[name] for name in NEEDED})
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UnseenError(f"{path} is not a summary of results, a list of rows with {', '.join(NEEDED)}: {error}") from error
+            raise UnseenError(
+                f"{path} is not a summary of results, a list of rows with {', '.join(NEEDED)}: {error}"
+            ) from error
         averages = ("average", *_named_averages(path.with_name("runs.json")))
         for (task, variant, method, setting, metric), rows in groups.items():
             figures = {row["domain"]: (row["mean"], row["std"]) for row in rows}
             if "average" in figures:
-                told = (path.parent.name, task, variant, method, setting, metric, figures, tuple(rows[0]["seeds"]))
-                lines.append(Line(*told, averages=tuple(name for name in averages if name in figures)))
+                told = (
+                    path.parent.name,
+                    task,
+                    variant,
+                    method,
+                    setting,
+                    metric,
+                    figures,
+                    tuple(rows[0]["seeds"]),
+                )
+                lines.append(
+                    Line(*told, averages=tuple(name for name in averages if name in figures))
+                )
     return lines
 
 
@@ -77,7 +108,9 @@ def _named_averages(path: Path) -> list[str]:
 
 def plain_of(lines: Sequence[Line], line: Line) -> Line | None:
     """Plain training beside a line: of the same grid and variant, under the same setting or, where there is none, by default."""
-    beside = {x.setting: x for x in lines if (x.grid, x.where, x.method) == (line.grid, line.where, PLAIN)}
+    beside = {
+        x.setting: x for x in lines if (x.grid, x.where, x.method) == (line.grid, line.where, PLAIN)
+    }
     return beside.get(line.setting, beside.get("default"))
 
 
@@ -107,7 +140,9 @@ def of_method(lines: Sequence[Line], method: str, link: Callable[[str], str] = s
     own = [line for line in lines if line.method == method]
     if not own:
         return NO_NUMBERS.format(kind="method")
-    by_default, others = ([line for line in own if (line.setting == "default") is wanted] for wanted in (True, False))
+    by_default, others = (
+        [line for line in own if (line.setting == "default") is wanted] for wanted in (True, False)
+    )
     told = [_beside_plain(lines, by_default, link)] if by_default else []
     if others:
         told.append("Under other settings, as the grids name them:")
@@ -128,4 +163,6 @@ def _beside_plain(lines: Sequence[Line], chosen: Sequence[Line], link: Callable[
         setting = [line.setting] if settings else []
         body.append([name, *setting, line.cell(), *beside, len(line.seeds), line.grid])
     table = markdown(header, body)
-    return table.replace("| --- | ---: |", "| --- | --- |", 1) if settings else table  # words to the left
+    return (
+        table.replace("| --- | ---: |", "| --- | --- |", 1) if settings else table
+    )  # words to the left

@@ -19,7 +19,14 @@ from unseen.errors import UnseenError
 from unseen.report.uncertainty import SCORES_FILE
 
 NEEDED = {"run": str, "task": str, "method": str, "seed": int, "loop": dict, "settings": dict}
-OPTIONAL = {"variant": str, "model": dict, "versions": dict, "command": str, "class_names": list, "overrides": dict}
+OPTIONAL = {
+    "variant": str,
+    "model": dict,
+    "versions": dict,
+    "command": str,
+    "class_names": list,
+    "overrides": dict,
+}
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -75,7 +82,11 @@ class FinishedRun:
     @property
     def average(self) -> float:
         """The mean over unseen domains; nan if the run was never examined."""
-        return math.fsum(self.figures[d] for d in self.domains) / len(self.domains) if self.domains else math.nan
+        return (
+            math.fsum(self.figures[d] for d in self.domains) / len(self.domains)
+            if self.domains
+            else math.nan
+        )
 
     @property
     def seconds(self) -> float:
@@ -85,7 +96,11 @@ class FinishedRun:
 
     def curve(self, metric: str, split: str = "train") -> tuple[list[int], list[float]]:
         """Steps and values of something recorded on the source."""
-        seen = {r["step"]: r["value"] for r in self.records if r["metric"] == metric and r["split"] == split}
+        seen = {
+            r["step"]: r["value"]
+            for r in self.records
+            if r["metric"] == metric and r["split"] == split
+        }
         return sorted(seen), [seen[step] for step in sorted(seen)]
 
     def logged(self) -> list[str]:
@@ -96,7 +111,11 @@ class FinishedRun:
     def snapshots(self) -> dict[int, Path]:
         """The files of saved moments, by step."""
         files = self.folder.glob("figures/step_*.safetensors")
-        found = {int(p.stem.removeprefix("step_")): p for p in files if p.stem.removeprefix("step_").isdecimal()}
+        found = {
+            int(p.stem.removeprefix("step_")): p
+            for p in files
+            if p.stem.removeprefix("step_").isdecimal()
+        }
         return dict(sorted(found.items()))
 
     def snapshot(self, step: int) -> Arrays:
@@ -134,7 +153,9 @@ class Found:
 
     runs: list[FinishedRun]
     scores: list[dict[str, Any]]  # of `unseen uncertainty`, a task each
-    few_shot: list[tuple[list[dict[str, Any]], dict[str, Any]]]  # of `unseen few-shot`: rows, and what the paper reports
+    few_shot: list[
+        tuple[list[dict[str, Any]], dict[str, Any]]
+    ]  # of `unseen few-shot`: rows, and what the paper reports
     left_out: list[str]
 
 
@@ -147,7 +168,9 @@ def find(folders: Sequence[Path]) -> Found:
     for folder in folders:
         if not folder.is_dir():
             raise UnseenError(f"{folder} is no folder: name run folders, or folders that hold some")
-        for path in sorted(p for name in ("config.json", SCORES_FILE, "summary.json") for p in folder.rglob(name)):
+        for path in sorted(
+            p for name in ("config.json", SCORES_FILE, "summary.json") for p in folder.rglob(name)
+        ):
             try:
                 content = json.loads(path.read_text())
                 if path.name == SCORES_FILE and isinstance(content, dict) and content.get("tasks"):
@@ -157,12 +180,21 @@ def find(folders: Sequence[Path]) -> Found:
                 elif path.name == "config.json" and isinstance(content, dict) and "run" in content:
                     run = _read(path.parent, content)
                     if run.config["run"] in runs:
-                        left_out.append(f"{run.folder}: the same run as {runs[run.config['run']].folder}")
+                        left_out.append(
+                            f"{run.folder}: the same run as {runs[run.config['run']].folder}"
+                        )
                     else:
                         runs[run.config["run"]] = run
             except UnseenError as error:
                 left_out.append(f"{path.parent}: {error}")
-            except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            except (
+                OSError,
+                ValueError,
+                KeyError,
+                TypeError,
+                AttributeError,
+                RecursionError,
+            ) as error:
                 left_out.append(f"{path}: cannot be used: {error}")
     if not (runs or scores or few_shot):
         told = "; ".join(left_out[:3])
@@ -186,7 +218,10 @@ def _paper_beside(summary: Path) -> dict[str, Any]:
 
 
 def _read(folder: Path, config: dict[str, Any]) -> FinishedRun:
-    for name, kind in {**NEEDED, **{k: kind for k, kind in OPTIONAL.items() if k in config}}.items():
+    for name, kind in {
+        **NEEDED,
+        **{k: kind for k, kind in OPTIONAL.items() if k in config},
+    }.items():
         if not isinstance(config.get(name), kind):
             raise UnseenError(f"its config.json must say {name} as a {kind.__name__}")
     if not isinstance(config["loop"].get("steps"), int):
@@ -202,7 +237,9 @@ def _read(folder: Path, config: dict[str, Any]) -> FinishedRun:
     for number, line in enumerate((folder / "records.jsonl").read_text().splitlines(), start=1):
         try:
             record = json.loads(line)
-            whole = {"step", "domain", "split", "metric"} <= set(record) and not isinstance(record["value"], bool)
+            whole = {"step", "domain", "split", "metric"} <= set(record) and not isinstance(
+                record["value"], bool
+            )
             whole = whole and math.isfinite(record["value"])
         except (ValueError, TypeError, KeyError):
             whole = False

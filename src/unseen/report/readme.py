@@ -31,7 +31,9 @@ def refresh(page: Path, results: Path) -> tuple[bool, str]:
 def between_markers(text: str, table: str, page: Path) -> str:
     """The text with the table between its markers."""
     if text.count(START) != 1 or text.count(END) != 1 or text.index(START) > text.index(END):
-        raise UnseenError(f"{page} needs the line {START} and, below it, the line {END}, once each: the table goes between them")
+        raise UnseenError(
+            f"{page} needs the line {START} and, below it, the line {END}, once each: the table goes between them"
+        )
     head, _, rest = text.partition(START)
     return f"{head}{START}\n{table}\n{END}{rest.partition(END)[2]}"
 
@@ -45,7 +47,11 @@ def results_table(lines: Sequence[Line]) -> str:
             continue
         plain, ours = pair
         same = (ours.grid, where, ours.seeds)  # a row of fewer seeds does not compare
-        others = [line for line in lines if (line.grid, line.where, line.seeds) == same and line not in pair]
+        others = [
+            line
+            for line in lines
+            if (line.grid, line.where, line.seeds) == same and line not in pair
+        ]
         best = max(others, key=Line.value, default=None)
         top = max(line.value() for line in (*pair, *others))
         rows.append([
@@ -54,23 +60,45 @@ def results_table(lines: Sequence[Line]) -> str:
         ])  # fmt: skip
     if not rows:
         return "No results yet."
-    return markdown(["average over unseen domains, %", PLAIN, OURS, "gain", "best of the rest", "seeds", "from"], rows)
+    return markdown(
+        [
+            "average over unseen domains, %",
+            PLAIN,
+            OURS,
+            "gain",
+            "best of the rest",
+            "seeds",
+            "from",
+        ],
+        rows,
+    )
 
 
 def _pair(lines: Sequence[Line], where: str) -> tuple[Line, Line] | None:
     """Plain training and our method, both as they are by default, of one grid: the task's own, else that with most seeds."""
     found = []
-    for ours in (line for line in lines if (line.where, line.method, line.setting) == (where, OURS, "default")):
+    for ours in (
+        line
+        for line in lines
+        if (line.where, line.method, line.setting) == (where, OURS, "default")
+    ):
         same = (ours.grid, where, PLAIN, "default")
-        plain = next((line for line in lines if (line.grid, line.where, line.method, line.setting) == same), None)
+        plain = next(
+            (line for line in lines if (line.grid, line.where, line.method, line.setting) == same),
+            None,
+        )
         if plain is not None:
             found.append((plain, ours))
-    return max(found, key=lambda pair: (pair[1].grid == pair[1].task, len(pair[1].seeds)), default=None)
+    return max(
+        found, key=lambda pair: (pair[1].grid == pair[1].task, len(pair[1].seeds)), default=None
+    )
 
 
 def _part_of_a_whole(lines: Sequence[Line], line: Line) -> bool:
     """Is it one variant of a grid that tells all of them together?"""
-    return line.variant != "all" and any((x.grid, x.task, x.variant) == (line.grid, line.task, "all") for x in lines)
+    return line.variant != "all" and any(
+        (x.grid, x.task, x.variant) == (line.grid, line.task, "all") for x in lines
+    )
 
 
 def _task(line: Line) -> str:

@@ -19,7 +19,11 @@ from unseen.report.reading import FinishedRun
 def figure(task: TaskRuns, group: Group, domains: Sequence[str]) -> Figure:
     """A group's figure for a domain or an average, with the paper's where the group is the method as it is."""
     every = len(domains) == len(task.domains) and len(domains) > 1
-    reported = None if group.differs else paper_figure(task.task, task.variant, group.method, domains, every)
+    reported = (
+        None
+        if group.differs
+        else paper_figure(task.task, task.variant, group.method, domains, every)
+    )
     return Figure.of(group.over(domains), reported)
 
 
@@ -48,7 +52,13 @@ def results(task: TaskRuns) -> list[Table]:
         shown |= {d: [d] for d in task.domains}
     shown["average, unseen"] = task.domains
     rows: list[list[Cell]] = [
-        [g.label, *(figure(task, g, domains) for domains in shown.values()), g.runs[0].steps, len(g.runs)] for g in task.groups
+        [
+            g.label,
+            *(figure(task, g, domains) for domains in shown.values()),
+            g.runs[0].steps,
+            len(g.runs),
+        ]
+        for g in task.groups
     ]
     title = f"Results: {task.metric}, %"
     header = ["method", *shown, "updates", "seeds"]
@@ -66,8 +76,14 @@ def _results_caption(task: TaskRuns) -> str:
     ]
     plain = [g for g in task.groups if not g.differs and len(task.of(g.method)) > 1]
     if plain:
-        told.append("A method's name alone stands for its plainest settings here; other rows name what differs.")
-    reported = [paper_figure(task.task, task.variant, g.method, task.domains, True) for g in task.groups if not g.differs]
+        told.append(
+            "A method's name alone stands for its plainest settings here; other rows name what differs."
+        )
+    reported = [
+        paper_figure(task.task, task.variant, g.method, task.domains, True)
+        for g in task.groups
+        if not g.differs
+    ]
     if any(reported):
         told.append("The small line is what the paper reports, and in brackets ours minus that.")
         if remarks := {r.remark for r in reported if r and r.remark}:
@@ -81,10 +97,18 @@ def _by_kind(task: TaskRuns, graded: bool) -> Table:
     if graded:
         names = dict.fromkeys(d.rpartition("/")[0] for d in task.domains)
         kinds = {name: [d for d in task.domains if d.rpartition("/")[0] == name] for name in names}
-    rows: list[list[Cell]] = [[name, *(figure(task, g, domains) for g in task.groups)] for name, domains in kinds.items()]
+    rows: list[list[Cell]] = [
+        [name, *(figure(task, g, domains) for g in task.groups)] for name, domains in kinds.items()
+    ]
     word = "corruption" if graded else "domain"
     told = "The mean over all severities of each corruption." if graded else ""
-    return Table(f"By {word}: {task.metric}, %", [word, *(g.label for g in task.groups)], rows, told, task.title)
+    return Table(
+        f"By {word}: {task.metric}, %",
+        [word, *(g.label for g in task.groups)],
+        rows,
+        told,
+        task.title,
+    )
 
 
 def ablation_table(task: TaskRuns) -> Table | None:
@@ -92,13 +116,29 @@ def ablation_table(task: TaskRuns) -> Table | None:
     if not found:
         return None
     rows: list[list[Cell]] = [
-        [name, MEANING[name], Figure.of(group.over(domains), ablation_figure(task.task, name)), len(group.runs)]
+        [
+            name,
+            MEANING[name],
+            Figure.of(group.over(domains), ablation_figure(task.task, name)),
+            len(group.runs),
+        ]
         for name, group, domains in found
     ]
-    remark = next((r.remark for name, _, _ in found if (r := ablation_figure(task.task, name)) and r.remark), "")
-    told = f"The small line is what the paper reports, {remark}, and in brackets ours minus that." if remark else ""
+    remark = next(
+        (r.remark for name, _, _ in found if (r := ablation_figure(task.task, name)) and r.remark),
+        "",
+    )
+    told = (
+        f"The small line is what the paper reports, {remark}, and in brackets ours minus that."
+        if remark
+        else ""
+    )
     return Table(
-        "Ablations: figures", ["setting", "what it means", f"mean {task.metric}, unseen, %", "seeds"], rows, told, task.title
+        "Ablations: figures",
+        ["setting", "what it means", f"mean {task.metric}, unseen, %", "seeds"],
+        rows,
+        told,
+        task.title,
     )
 
 
@@ -108,13 +148,24 @@ def overview(tasks: Sequence[TaskRuns]) -> Table:
     for task in tasks:
         best = max(task.groups, key=lambda g: g.mean_and_std(task.domains)[0])
         plain = next((g for g in task.of("erm") if not g.differs), None)
-        domains = ", ".join(task.domains) if len(task.domains) <= 5 else f"{len(task.domains)} domains"
+        domains = (
+            ", ".join(task.domains) if len(task.domains) <= 5 else f"{len(task.domains)} domains"
+        )
         runs = sum(len(g.runs) for g in task.groups)
         rows.append([
             task.title, task.source, domains, task.metric, Figure.of(plain.over(task.domains)) if plain else "-",
             Figure.of(best.over(task.domains)), best.label, runs,
         ])  # fmt: skip
-    header = ["task", "trained on", "never seen", "measured by", "plain training (erm)", "best here", "which is", "runs"]
+    header = [
+        "task",
+        "trained on",
+        "never seen",
+        "measured by",
+        "plain training (erm)",
+        "best here",
+        "which is",
+        "runs",
+    ]
     told = "Averages over the unseen domains, in percent, mean ± standard deviation over seeds."
     return Table("At a glance", header, rows, told)
 
@@ -132,7 +183,18 @@ def runs_table(tasks: Sequence[TaskRuns]) -> Table:
                     memory(config.get("peak_memory")), str(config.get("commit") or "not recorded"), device,
                     ", ".join(f"{name} {version}" for name, version in config.get("versions", {}).items()),
                 ])  # fmt: skip
-    header = ["run", "task", "method", "seed", "updates", "training, s", "peak memory, MB", "commit", "device", "versions"]
+    header = [
+        "run",
+        "task",
+        "method",
+        "seed",
+        "updates",
+        "training, s",
+        "peak memory, MB",
+        "commit",
+        "device",
+        "versions",
+    ]
     told = "Seconds are of training alone, on whatever else the machine was doing; memory is the most the process held at once."
     return Table("All runs", header, rows, told)
 
@@ -153,10 +215,20 @@ def command_of(run: FinishedRun) -> str:
     """The command that trains this very run again, every setting spelled out."""
     config = run.config
     told = {**config["loop"], **config.get("model", {}), **config["settings"]}
-    words = ["unseen", "train", str(config.get("task_word", config["task"])), "--method", config["method"]]
+    words = [
+        "unseen",
+        "train",
+        str(config.get("task_word", config["task"])),
+        "--method",
+        config["method"],
+    ]
     words += ["--preset", str(config["preset"])] if "preset" in config else []
     words += ["--seed", str(run.seed), "--out", f"runs/{config['run']}"]
     for name, value in told.items():
-        plain = isinstance(value, str) and value not in ("none", "true", "false") and value.isidentifier()
+        plain = (
+            isinstance(value, str)
+            and value not in ("none", "true", "false")
+            and value.isidentifier()
+        )
         words += ["--set", f"{name}={value if plain else json.dumps(value)}"]
     return shlex.join(words)

@@ -15,11 +15,25 @@ from unseen.report.figures import mean_and_std
 from unseen.report.tables import markdown, percent
 
 # What runs.json tells of a run's configuration.
-TOLD = ("run", "preset", "loop", "settings", "model", "commit", "versions", "device", "processor", "threads", "trained_on")
+TOLD = (
+    "run",
+    "preset",
+    "loop",
+    "settings",
+    "model",
+    "commit",
+    "versions",
+    "device",
+    "processor",
+    "threads",
+    "trained_on",
+)
 WIDE = 8  # figures in a row; more of them stand below each other, with a column for each method
 
 
-def result_pages(facts: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, str]]:
+def result_pages(
+    facts: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """The rows of summary.json, and the text of every file, by name."""
     measured = [measured_run(facts, run) for run in runs]
     parts = parts_of(facts, measured)
@@ -28,7 +42,8 @@ def result_pages(facts: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) ->
         "summary.json": json.dumps(rows, indent=1) + "\n",
         "table.csv": as_csv(rows),
         "table.md": page(facts, parts),
-        "runs.json": json.dumps({**facts, "runs": [_facts_of(run) for run in measured]}, indent=1) + "\n",
+        "runs.json": json.dumps({**facts, "runs": [_facts_of(run) for run in measured]}, indent=1)
+        + "\n",
     }
     return rows, pages
 
@@ -45,7 +60,10 @@ def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
 def _facts_of(run: Mapping[str, Any]) -> dict[str, Any]:
     config = run["config"]
     kept = {k: config[k] for k in TOLD if k in config}
-    same = {k: run[k] for k in ("variant", "method", "setting", "seed", "steps", "seconds", "chosen", "figures")}
+    same = {
+        k: run[k]
+        for k in ("variant", "method", "setting", "seed", "steps", "seconds", "chosen", "figures")
+    }
     return {**same, **kept}
 
 
@@ -79,7 +97,9 @@ def page(facts: Mapping[str, Any], parts: Sequence[Part]) -> str:
 
 
 def _each_once(parts: Sequence[Part]) -> list[dict[str, Any]]:
-    return [run for part in parts if part.source for run in part.runs]  # all variants together have no source
+    return [
+        run for part in parts if part.source for run in part.runs
+    ]  # all variants together have no source
 
 
 def _carried(parts: Sequence[Part]) -> str:
@@ -90,7 +110,10 @@ def _carried(parts: Sequence[Part]) -> str:
 
 def _computed_by(parts: Sequence[Part]) -> str:
     """Where runs of one seed may differ because processors round differently."""
-    kinds = Counter(run["config"].get("processor", "one that the run does not name") for run in _each_once(parts))
+    kinds = Counter(
+        run["config"].get("processor", "one that the run does not name")
+        for run in _each_once(parts)
+    )
     if len(kinds) < 2:
         return ""
     told = "; ".join(f"{count} runs on {kind}" for kind, count in kinds.most_common())
@@ -98,12 +121,20 @@ def _computed_by(parts: Sequence[Part]) -> str:
 
 
 def _looked_at(facts: Mapping[str, Any]) -> str:
-    return f"At most {facts['samples']} random samples of each domain. " if facts.get("samples") else ""
+    return (
+        f"At most {facts['samples']} random samples of each domain. "
+        if facts.get("samples")
+        else ""
+    )
 
 
 def _section(part: Part, first_row: str | None) -> list[str]:
     groups = part.groups()
-    told = [_across(part, groups) if len(part.domains) + len(part.averages) <= WIDE else _down(part, groups)]
+    told = [
+        _across(part, groups)
+        if len(part.domains) + len(part.averages) <= WIDE
+        else _down(part, groups)
+    ]
     if selections := _selection_table(groups):
         told += ["Which checkpoint:", selections]
     base = groups[0][0]["label"]
@@ -119,13 +150,22 @@ def _names(part: Part) -> list[str]:
 def _across(part: Part, groups: Sequence[list[dict[str, Any]]]) -> str:
     """A row for each method."""
     header = ["", *(_heading(part, name) for name in _names(part)), "updates", "seconds", "seeds"]
-    return markdown(header, [[runs[0]["label"], *(_cell(part, runs, n) for n in _names(part)), *_cost(runs)] for runs in groups])
+    return markdown(
+        header,
+        [
+            [runs[0]["label"], *(_cell(part, runs, n) for n in _names(part)), *_cost(runs)]
+            for runs in groups
+        ],
+    )
 
 
 def _down(part: Part, groups: Sequence[list[dict[str, Any]]]) -> str:
     """A column for each method."""
     header = ["", *(runs[0]["label"] for runs in groups)]
-    body = [[_heading(part, name), *(_cell(part, runs, name) for runs in groups)] for name in _names(part)]
+    body = [
+        [_heading(part, name), *(_cell(part, runs, name) for runs in groups)]
+        for name in _names(part)
+    ]
     costs = zip(("updates", "seconds", "seeds"), *(_cost(runs) for runs in groups), strict=True)
     return markdown(header, [*body, *(list(row) for row in costs)])
 
@@ -141,7 +181,9 @@ def _cost(runs: Sequence[Mapping[str, Any]]) -> list[Any]:
 
 def _cell(part: Part, runs: Sequence[Mapping[str, Any]], name: str) -> str:
     reported = paper_figure(runs[0]["paper"], part, name)
-    return _spread([run["figures"]["last"][name] for run in runs]) + (f" [{reported}]" if reported else "")
+    return _spread([run["figures"]["last"][name] for run in runs]) + (
+        f" [{reported}]" if reported else ""
+    )
 
 
 def paper_figure(paper: Mapping[str, float], part: Part, name: str) -> str:
@@ -163,7 +205,15 @@ def _selection_table(groups: Sequence[list[dict[str, Any]]]) -> str:
     rows = []
     for runs in groups:
         if all("oracle" in run["figures"] for run in runs):
-            rows.append([runs[0]["label"], *(_spread([run["figures"][name]["average"] for run in runs]) for name in SELECTIONS)])
+            rows.append(
+                [
+                    runs[0]["label"],
+                    *(
+                        _spread([run["figures"][name]["average"] for run in runs])
+                        for name in SELECTIONS
+                    ),
+                ]
+            )
     return markdown(["average, unseen", *SELECTIONS], rows) if rows else ""
 
 
@@ -177,14 +227,33 @@ def _comparison(part: Part, groups: Sequence[list[dict[str, Any]]]) -> str:
     of_seed = {run["seed"]: run["figures"]["last"] for run in base}
     rows = []
     for runs in others:
-        pairs = [(run["figures"]["last"], of_seed[run["seed"]]) for run in runs if run["seed"] in of_seed]
+        pairs = [
+            (run["figures"]["last"], of_seed[run["seed"]]) for run in runs if run["seed"] in of_seed
+        ]
         if not pairs:
             continue
         gains = [ours["average"] - theirs["average"] for ours, theirs in pairs]
         half, (mean, _) = interval(gains), mean_and_std(gains)
-        above = sum(math.fsum(ours[d] - theirs[d] for ours, theirs in pairs) > 0 for d in part.domains)
+        above = sum(
+            math.fsum(ours[d] - theirs[d] for ours, theirs in pairs) > 0 for d in part.domains
+        )
         told = ["one seed", "-"] if half is None else [f"± {100 * half:.1f}", _verdict(mean, half)]
         by_seed = ", ".join(f"{100 * gain:+.1f}" for gain in gains)
-        rows.append([runs[0]["label"], f"{100 * mean:+.1f}", *told, f"{above} of {len(part.domains)}", by_seed])
-    header = ["average, unseen, points", "mean", "95 % interval", "so it is", "domains above", "by seed"]
+        rows.append(
+            [
+                runs[0]["label"],
+                f"{100 * mean:+.1f}",
+                *told,
+                f"{above} of {len(part.domains)}",
+                by_seed,
+            ]
+        )
+    header = [
+        "average, unseen, points",
+        "mean",
+        "95 % interval",
+        "so it is",
+        "domains above",
+        "by seed",
+    ]
     return markdown(header, rows) if rows else ""

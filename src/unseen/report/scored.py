@@ -29,10 +29,20 @@ def _plates(facts: Mapping[str, Any], told: str) -> list[Plate]:
     ours, bayes = means(facts, OURS), means(facts, BAYES)
     if not ours:
         return []
-    panels = [_scatter(facts, "error of the model, %", errors(facts, OURS), "domain uncertainty", ours)]
+    panels = [
+        _scatter(facts, "error of the model, %", errors(facts, OURS), "domain uncertainty", ours)
+    ]
     if bayes:
         panels.append(_scatter(facts, "Bayesian uncertainty", bayes, "domain uncertainty", ours))
-        panels.append(_scatter(facts, "error of the Bayesian network, %", errors(facts, BAYES), "Bayesian uncertainty", bayes))
+        panels.append(
+            _scatter(
+                facts,
+                "error of the Bayesian network, %",
+                errors(facts, BAYES),
+                "Bayesian uncertainty",
+                bayes,
+            )
+        )
     groups = _groups(facts)
     caption = (
         "Each point is a domain, a mean over seeds; the hollow star is the source. Domain uncertainty is how far the learned "
@@ -40,9 +50,20 @@ def _plates(facts: Mapping[str, Any], told: str) -> list[Plate]:
         "on a domain deviates from that on the source, from one pass. Points that rise to the right are what one hopes for: the "
         "domains with more errors have the higher score, though no label was looked at. The rank correlation is 1 where both put "
         "the domains in the same order"
-        + (", and the Bayesian network, which takes many passes, is what the score is compared with." if bayes else ".")
+        + (
+            ", and the Bayesian network, which takes many passes, is what the score is compared with."
+            if bayes
+            else "."
+        )
     )
-    return [Plate(f"{told}: uncertainty and error", caption, panels, legend=list(groups) if len(groups) > 1 else [])]
+    return [
+        Plate(
+            f"{told}: uncertainty and error",
+            caption,
+            panels,
+            legend=list(groups) if len(groups) > 1 else [],
+        )
+    ]
 
 
 def _groups(facts: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -50,23 +71,45 @@ def _groups(facts: Mapping[str, Any]) -> dict[str, list[str]]:
     return found if len(found) <= GROUPS else {"": list(facts["domains"])}
 
 
-def _scatter(facts: Mapping[str, Any], x_label: str, x: Mapping[str, float], y_label: str, y: Mapping[str, float]) -> Panel:
+def _scatter(
+    facts: Mapping[str, Any],
+    x_label: str,
+    x: Mapping[str, float],
+    y_label: str,
+    y: Mapping[str, float],
+) -> Panel:
     drawing = Drawing(3.1)
     for i, domains in enumerate(_groups(facts).values()):
-        drawing.axes.scatter([x[d] for d in domains], [y[d] for d in domains], s=26, color=SERIES[i], marker=MARKERS[i])
+        drawing.axes.scatter(
+            [x[d] for d in domains],
+            [y[d] for d in domains],
+            s=26,
+            color=SERIES[i],
+            marker=MARKERS[i],
+        )
     source = facts["source"]
-    drawing.axes.scatter([x[source]], [y[source]], s=90, marker="*", facecolor="none", edgecolor=INK)
+    drawing.axes.scatter(
+        [x[source]], [y[source]], s=90, marker="*", facecolor="none", edgecolor=INK
+    )
     names = [source, *(facts["domains"] if len(facts["domains"]) <= NAMED else [])]
     for domain in names:
         drawing.axes.annotate(
-            domain, (x[domain], y[domain]), xytext=(0, 7), textcoords="offset points", ha="center", fontsize=9, color=INK
+            domain,
+            (x[domain], y[domain]),
+            xytext=(0, 7),
+            textcoords="offset points",
+            ha="center",
+            fontsize=9,
+            color=INK,
         )
     drawing.axes.set(xlabel=x_label, ylabel=y_label)
     drawing.axes.grid(visible=True)
     drawing.axes.margins(0.16)
     order = rank_correlation([x[d] for d in facts["domains"]], [y[d] for d in facts["domains"]])
     title = f"rank correlation {order:.2f}" if order is not None else "no rank correlation"
-    return drawing.panel(f"{y_label} against {x_label} of {len(facts['domains'])} domains: {title}", title)
+    return drawing.panel(
+        f"{y_label} against {x_label} of {len(facts['domains'])} domains: {title}", title
+    )
 
 
 def _by_domain(facts: Mapping[str, Any], told: str) -> Table:
@@ -75,10 +118,17 @@ def _by_domain(facts: Mapping[str, Any], told: str) -> Table:
     models = list(dict.fromkeys(run["method"] for run in facts["runs"]))
     rows: list[list[Cell]] = []
     for domain in (facts["source"], *facts["domains"]):
-        measured = [Figure.of([run["values"][domain] for run in facts["runs"] if run["method"] == m]) for m in models]
+        measured = [
+            Figure.of([run["values"][domain] for run in facts["runs"] if run["method"] == m])
+            for m in models
+        ]
         name = f"{domain} (source)" if domain == facts["source"] else domain
         rows.append([name, *measured, *(f"{means(facts, score)[domain]:.4g}" for score in every)])
-    header = ["domain", *(f"{facts['metric']} of {m}, %" for m in models), *(f"score {score}" for score in every)]
+    header = [
+        "domain",
+        *(f"{facts['metric']} of {m}, %" for m in models),
+        *(f"score {score}" for score in every),
+    ]
     caption = "What each model is worth on each domain, and what each score says of it; higher means further from the source."
     return Table("Scores by domain", header, rows, caption, told)
 
@@ -90,7 +140,9 @@ def _worth(facts: Mapping[str, Any], told: str) -> Table:
         if row["domain"] == "average":
             digits = 1 if row["metric"] == "ms_per_1000" else 2
             found.setdefault(row["method"], {})[row["metric"]] = f"{row['mean']:.{digits}f}"
-    rows: list[list[Cell]] = [[name, *(of.get(metric, "-") for metric in METRICS)] for name, of in found.items()]
+    rows: list[list[Cell]] = [
+        [name, *(of.get(metric, "-") for metric in METRICS)] for name, of in found.items()
+    ]
     caption = (
         "With error, with bnn: rank correlation over domains of a score with the model's error, and with a Bayesian network's "
         "score. "

@@ -29,18 +29,31 @@ def blocks(rows: Sequence[Mapping[str, Any]], paper: Mapping[str, Any]) -> list[
         for method, setting in dict.fromkeys((row["method"], row["setting"]) for row in kept):
             cells: list[Cell] = []
             for variant, domain in domains:
-                row = next((r for r in kept if (r["method"], r["setting"], r["variant"]) == (method, setting, variant)), None)
+                row = next(
+                    (
+                        r
+                        for r in kept
+                        if (r["method"], r["setting"], r["variant"]) == (method, setting, variant)
+                    ),
+                    None,
+                )
                 reported = None if of_source else paper.get(method, {}).get(setting, {}).get(domain)
                 cells.append("-" if row is None else _figure(row, reported))
-            draws = max(len(r["seeds"]) for r in kept if (r["method"], r["setting"]) == (method, setting))
+            draws = max(
+                len(r["seeds"]) for r in kept if (r["method"], r["setting"]) == (method, setting)
+            )
             body.append([f"{method}, {setting}", *cells, draws])
         if body:
             metric = next(row["metric"] for row in kept).removeprefix("source_")
             header = ["method, labels", *(f"{domain}, %" for _, domain in domains), "draws"]
-            tables.append(Table(f"{title}: {metric}, %", header, body, caption, str(rows[0]["task"])))
+            tables.append(
+                Table(f"{title}: {metric}, %", header, body, caption, str(rows[0]["task"]))
+            )
     return tables
 
 
 def _figure(row: Mapping[str, Any], reported: float | None) -> Figure:
     paper = None if reported is None else Reported(100 * reported)
-    return Figure(100 * row["mean"], 100 * row["std"] if len(row["seeds"]) > 1 else float("nan"), paper)
+    return Figure(
+        100 * row["mean"], 100 * row["std"] if len(row["seeds"]) > 1 else float("nan"), paper
+    )

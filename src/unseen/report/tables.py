@@ -25,9 +25,9 @@ def show(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> No
 def markdown(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """The same as Markdown."""
     line = "| " + " | ".join(["---"] + ["---:"] * (len(header) - 1)) + " |"
-    return "\n".join(["| " + " | ".join(map(str, row)) + " |" for row in (header,)] + [line]) + "".join(
-        "\n| " + " | ".join(map(str, row)) + " |" for row in rows
-    )
+    return "\n".join(
+        ["| " + " | ".join(map(str, row)) + " |" for row in (header,)] + [line]
+    ) + "".join("\n| " + " | ".join(map(str, row)) + " |" for row in rows)
 
 
 def percent(value: float) -> str:

@@ -15,7 +15,10 @@ from unseen.report.figures import mean_and_std
 from unseen.report.results import as_csv
 from unseen.report.tables import markdown, percent
 
-BAYES, BAYES_TOTAL = "bnn", "bnn_total"  # the variance between passes, as the paper has it, and that of the label itself
+BAYES, BAYES_TOTAL = (
+    "bnn",
+    "bnn_total",
+)  # the variance between passes, as the paper has it, and that of the label itself
 SCORES_FILE = "scores.json"  # all that is known; the other files are made of it
 FEW = 10  # domains; with fewer a rank correlation says little
 METRICS = {
@@ -54,7 +57,9 @@ def fpr_at_95(source: ArrayLike, target: ArrayLike) -> float:
 # ------------------------------------------------------------------------------------------------------ what is told
 
 
-def scores_by_seed(facts: Mapping[str, Any]) -> dict[str, dict[int, tuple[Mapping[str, Any], Mapping[str, Any]]]]:
+def scores_by_seed(
+    facts: Mapping[str, Any],
+) -> dict[str, dict[int, tuple[Mapping[str, Any], Mapping[str, Any]]]]:
     """For every score and seed, the run it is read off and what it gave there."""
     found: dict[str, dict[int, tuple[Mapping[str, Any], Mapping[str, Any]]]] = {}
     for run in facts["runs"]:
@@ -73,7 +78,10 @@ def domain_scores(facts: Mapping[str, Any], score: Mapping[str, Any]) -> list[fl
 
 
 def figures_of(
-    facts: Mapping[str, Any], run: Mapping[str, Any], score: Mapping[str, Any], bayes: Mapping[str, Mapping[str, Any]]
+    facts: Mapping[str, Any],
+    run: Mapping[str, Any],
+    score: Mapping[str, Any],
+    bayes: Mapping[str, Mapping[str, Any]],
 ) -> dict[tuple[str, str], float]:
     """What one score of one run is worth, by metric and domain; a rank correlation that is not defined is left out.
 
@@ -82,11 +90,16 @@ def figures_of(
     ours = domain_scores(facts, score)
     over_domains = {
         "rank_correlation": rank_correlation(ours, errors(facts, run)),
-        **{f"rank_correlation_{name}": rank_correlation(ours, domain_scores(facts, theirs)) for name, theirs in bayes.items()},
+        **{
+            f"rank_correlation_{name}": rank_correlation(ours, domain_scores(facts, theirs))
+            for name, theirs in bayes.items()
+        },
         "ms_per_1000": score["ms_per_1000"],
         "cost_ratio": score["cost_ratio"],
     }
-    found = {(metric, "average"): value for metric, value in over_domains.items() if value is not None}
+    found = {
+        (metric, "average"): value for metric, value in over_domains.items() if value is not None
+    }
     for metric in ("auroc", "fpr95"):
         by_domain = {domain: score["domains"][domain][metric] for domain in facts["domains"]}
         found |= {(metric, domain): value for domain, value in by_domain.items()}
@@ -100,12 +113,21 @@ def summary(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     for name, by_seed in every.items():
         others = [b for b in (BAYES, BAYES_TOTAL) if b != name]
         found = {
-            seed: figures_of(facts, run, score, {b: every[b][seed][1] for b in others if seed in every.get(b, {})})
+            seed: figures_of(
+                facts,
+                run,
+                score,
+                {b: every[b][seed][1] for b in others if seed in every.get(b, {})},
+            )
             for seed, (run, score) in by_seed.items()
         }
         for metric in METRICS:
             for domain in (*facts["domains"], "average"):
-                values = {seed: figures[metric, domain] for seed, figures in found.items() if (metric, domain) in figures}
+                values = {
+                    seed: figures[metric, domain]
+                    for seed, figures in found.items()
+                    if (metric, domain) in figures
+                }
                 if values:
                     mean, std = mean_and_std(list(values.values()))
                     rows.append({
@@ -124,7 +146,9 @@ def pages(tasks: Sequence[Mapping[str, Any]]) -> dict[str, bytes]:
         SCORES_FILE: json.dumps({"tasks": list(tasks)}, indent=1) + "\n",
         "summary.json": json.dumps(rows, indent=1) + "\n",
         "table.csv": as_csv(rows),
-        "table.md": "\n".join(page(facts, of_task) for facts, of_task in zip(tasks, by_task, strict=True)),
+        "table.md": "\n".join(
+            page(facts, of_task) for facts, of_task in zip(tasks, by_task, strict=True)
+        ),
     }
     return {name: text.encode() for name, text in texts.items()}
 
@@ -160,11 +184,18 @@ def _worth(rows: Sequence[Mapping[str, Any]]) -> str:
             digits = 1 if row["metric"] == "ms_per_1000" else 2
             spread = f" ± {row['std']:.{digits}f}" if len(row["seeds"]) > 1 else ""
             cells.setdefault(row["method"], {})[row["metric"]] = f"{row['mean']:.{digits}f}{spread}"
-    return markdown(["score", *METRICS.values()], [[name, *(of.get(m, "-") for m in METRICS)] for name, of in cells.items()])
+    return markdown(
+        ["score", *METRICS.values()],
+        [[name, *(of.get(m, "-") for m in METRICS)] for name, of in cells.items()],
+    )
 
 
 def _spread_said(seeds: Sequence[int]) -> str:
-    return "its 95 % bootstrap interval over samples" if len(seeds) == 1 else "the standard deviation over seeds"
+    return (
+        "its 95 % bootstrap interval over samples"
+        if len(seeds) == 1
+        else "the standard deviation over seeds"
+    )
 
 
 def _by_domain(facts: Mapping[str, Any]) -> str:
@@ -173,11 +204,19 @@ def _by_domain(facts: Mapping[str, Any]) -> str:
     models = list(dict.fromkeys(run["method"] for run in facts["runs"]))
     body = []
     for domain in (facts["source"], *facts["domains"]):
-        values = [mean_and_std([r["values"][domain] for r in facts["runs"] if r["method"] == method])[0] for method in models]
-        cells = [_score_cell([score["domains"][domain] for _, score in by_seed.values()]) for by_seed in every.values()]
+        values = [
+            mean_and_std([r["values"][domain] for r in facts["runs"] if r["method"] == method])[0]
+            for method in models
+        ]
+        cells = [
+            _score_cell([score["domains"][domain] for _, score in by_seed.values()])
+            for by_seed in every.values()
+        ]
         label = f"{domain} (source)" if domain == facts["source"] else domain
         body.append([label, *map(percent, values), *cells])
-    return markdown(["domain", *(f"{facts['metric']} {method}, %" for method in models), *every], body)
+    return markdown(
+        ["domain", *(f"{facts['metric']} {method}, %" for method in models), *every], body
+    )
 
 
 def _score_cell(found: Sequence[Mapping[str, float]]) -> str:

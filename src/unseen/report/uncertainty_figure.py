@@ -33,22 +33,45 @@ def figure(facts: Mapping[str, Any]) -> bytes:
     panels = [("error of the model, %", "domain uncertainty", errors(facts, OURS), ours)]
     if bayes:
         panels.insert(0, ("Bayesian uncertainty", "domain uncertainty", bayes, ours))
-        panels.append(("error of the Bayesian network, %", "Bayesian uncertainty", errors(facts, BAYES), bayes))
+        panels.append(
+            (
+                "error of the Bayesian network, %",
+                "Bayesian uncertainty",
+                errors(facts, BAYES),
+                bayes,
+            )
+        )
     groups, legend_title = grouped(facts["domains"])
     shades = matplotlib.colormaps["viridis_r"]
-    colours = {name: shades(0.08 + 0.84 * i / (len(groups) - 1)) if len(groups) > 1 else BLUE for i, name in enumerate(groups)}
-    canvas, axes = plt.subplots(1, len(panels), figsize=(4.6 * len(panels), 4.4), squeeze=False, layout="constrained")
+    colours = {
+        name: shades(0.08 + 0.84 * i / (len(groups) - 1)) if len(groups) > 1 else BLUE
+        for i, name in enumerate(groups)
+    }
+    canvas, axes = plt.subplots(
+        1, len(panels), figsize=(4.6 * len(panels), 4.4), squeeze=False, layout="constrained"
+    )
     for place, (x_label, y_label, x, y) in zip(axes[0], panels, strict=True):
         for name, domains in groups.items():
             at = [x[d] for d in domains], [y[d] for d in domains]
-            place.scatter(*at, s=34, color=colours[name], edgecolor="white", linewidth=0.6, label=name)
+            place.scatter(
+                *at, s=34, color=colours[name], edgecolor="white", linewidth=0.6, label=name
+            )
         source = facts["source"]
         place.scatter(
-            [x[source]], [y[source]], marker="*", s=130, color="white", edgecolor=INK, zorder=3, label=f"{source} (source)"
+            [x[source]],
+            [y[source]],
+            marker="*",
+            s=130,
+            color="white",
+            edgecolor=INK,
+            zorder=3,
+            label=f"{source} (source)",
         )
         order = rank_correlation([x[d] for d in facts["domains"]], [y[d] for d in facts["domains"]])
         title = "no rank correlation" if order is None else f"rank correlation {order:.2f}"
-        place.set_title(f"{title}, {len(facts['domains'])} domains", loc="left", fontsize=10, color=INK)
+        place.set_title(
+            f"{title}, {len(facts['domains'])} domains", loc="left", fontsize=10, color=INK
+        )
         place.set_xlabel(x_label, color=INK)
         place.set_ylabel(y_label, color=INK)
         place.spines[["top", "right"]].set_visible(False)
@@ -64,7 +87,12 @@ def figure(facts: Mapping[str, Any]) -> bytes:
         handles, labels = handles[-1:], labels[-1:]
     below: dict[str, Any] = {"loc": "outside lower center", "ncols": len(handles), "frameon": False}
     canvas.legend(handles, labels, title=legend_title, fontsize=8, title_fontsize=8, **below)
-    canvas.suptitle(f"{facts['task']}: {OURS}, one pass, beside {BAYES}" if bayes else f"{facts['task']}: {OURS}", color=INK)
+    canvas.suptitle(
+        f"{facts['task']}: {OURS}, one pass, beside {BAYES}"
+        if bayes
+        else f"{facts['task']}: {OURS}",
+        color=INK,
+    )
     content = io.BytesIO()
     canvas.savefig(content, format="png", dpi=130)
     plt.close(canvas)
@@ -75,15 +103,26 @@ def _name_points(place: Any, points: Mapping[str, tuple[float, float]]) -> None:
     """Write each name above its point, or below it where a point close above is in the way."""
     (left, right), (bottom, top) = place.get_xlim(), place.get_ylim()
     for name, (x, y) in points.items():
-        crowded = any(abs(x - a) < (right - left) / 7 and 0 < b - y < (top - bottom) / 12 for a, b in points.values())
-        where: dict[str, Any] = {"xytext": (0, -12 if crowded else 6), "textcoords": "offset points", "ha": "center"}
+        crowded = any(
+            abs(x - a) < (right - left) / 7 and 0 < b - y < (top - bottom) / 12
+            for a, b in points.values()
+        )
+        where: dict[str, Any] = {
+            "xytext": (0, -12 if crowded else 6),
+            "textcoords": "offset points",
+            "ha": "center",
+        }
         place.annotate(name, (x, y), fontsize=8, color=INK, **where)
 
 
 def means(facts: Mapping[str, Any], name: str) -> dict[str, float]:
     """A score of each domain, the source among them, over seeds; nothing if no run has it."""
     of_seeds = [score["domains"] for _, score in scores_by_seed(facts).get(name, {}).values()]
-    return {d: mean_and_std([of[d]["score"] for of in of_seeds])[0] for d in of_seeds[0]} if of_seeds else {}
+    return (
+        {d: mean_and_std([of[d]["score"] for of in of_seeds])[0] for d in of_seeds[0]}
+        if of_seeds
+        else {}
+    )
 
 
 def errors(facts: Mapping[str, Any], method: str) -> dict[str, float]:
@@ -101,4 +140,6 @@ def grouped(domains: list[str]) -> tuple[dict[str, list[str]], str]:
     if "" in groups or not 2 <= len(groups) <= LEVELS or len(groups) == len(domains):
         return {"unseen": list(domains)}, ""
     numbers = all(name.isdigit() for name in groups)
-    return dict(sorted(groups.items(), key=lambda group: int(group[0]))) if numbers else groups, "severity" if numbers else ""
+    return dict(
+        sorted(groups.items(), key=lambda group: int(group[0]))
+    ) if numbers else groups, "severity" if numbers else ""

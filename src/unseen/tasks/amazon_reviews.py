@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.utils.data import TensorDataset
 
-from unseen.contracts import Domain, Task
+from unseen.api import Domain, Task
 from unseen.errors import UnseenError
 from unseen.models import ReviewMLP
 
@@ -26,21 +26,30 @@ PRINTED: dict[str, Any] = {
     "gud": {"ascent_lr": 0.0003}, "m_ada": {"ascent_lr": 0.0003}, "pgd": {"eps": 0.0003, "step_size": 0.000075},
 }  # fmt: skip
 PRESETS: dict[str, dict[str, Any]] = {
-    "fast": {**PRINTED, "uncertainty_guided": {"noise_sign": "positive", "noise_scale": 16.0}},  # results/tuning.md
+    "fast": {
+        **PRINTED,
+        "uncertainty_guided": {"noise_sign": "positive", "noise_scale": 16.0},
+    },  # results/tuning.md
     "paper": PRINTED,
 }
 
 
-def amazon_reviews(variant: str = "books") -> Task:
+def task(variant: str = "books") -> Task:
     if variant not in VARIANTS:
-        raise UnseenError(f'amazon_reviews has no variant "{variant}"; it has: {", ".join(VARIANTS)}')
+        raise UnseenError(
+            f'amazon_reviews has no variant "{variant}"; it has: {", ".join(VARIANTS)}'
+        )
     source, load = variant.removesuffix(RAW), _load_raw if variant.endswith(RAW) else _load
     return Task(
         name="amazon_reviews",
         variant=variant,
         summary="reviews of books, DVDs, electronics or kitchen things -> of the other three; real data",
         source=Domain(source, partial(load, source, source)),
-        targets=tuple(Domain(f"{source}->{name}", partial(load, source, name)) for name in SOURCES if name != source),
+        targets=tuple(
+            Domain(f"{source}->{name}", partial(load, source, name))
+            for name in SOURCES
+            if name != source
+        ),
         classes=2,
         class_names=("negative", "positive"),
         model=ReviewMLP,
@@ -50,9 +59,15 @@ def amazon_reviews(variant: str = "books") -> Task:
     )
 
 
-def load_source(held_out: dict[str, tuple[int, int | None]], source: str, split: str) -> TensorDataset:
+def load_source(
+    held_out: dict[str, tuple[int, int | None]], source: str, split: str
+) -> TensorDataset:
     """A split of the source: its published training file, or a part of what only its test file has."""
-    from unseen.data.amazon_reviews import Counts, counts, held_out_counts  # scipy: only where it is needed
+    from unseen.data.amazon_reviews import (  # scipy: only where it is needed
+        Counts,
+        counts,
+        held_out_counts,
+    )
 
     if split == "train":
         return Counts(*counts(source, "train"))
@@ -62,7 +77,9 @@ def load_source(held_out: dict[str, tuple[int, int | None]], source: str, split:
 def _load(source: str, domain: str, split: str) -> TensorDataset:
     from unseen.data.amazon_reviews import Counts, counts
 
-    return load_source(HELD_OUT, source, split) if domain == source else Counts(*counts(domain, split))
+    return (
+        load_source(HELD_OUT, source, split) if domain == source else Counts(*counts(domain, split))
+    )
 
 
 def _load_raw(source: str, domain: str, split: str) -> TensorDataset:
@@ -72,7 +89,9 @@ def _load_raw(source: str, domain: str, split: str) -> TensorDataset:
     return Counts(*extracted_counts(source, TRAINED_ON_RAW, domain, *_part(parts, domain, split)))
 
 
-def _part(parts: dict[str, tuple[int, int | None]], domain: str, split: str) -> tuple[int, int | None]:
+def _part(
+    parts: dict[str, tuple[int, int | None]], domain: str, split: str
+) -> tuple[int, int | None]:
     if split not in parts:
         raise UnseenError(f'{domain} has no split "{split}" here; it has: {", ".join(parts)}')
     return parts[split]

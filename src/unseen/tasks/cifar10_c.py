@@ -8,9 +8,9 @@ from typing import Any
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from unseen.contracts import Domain, Task
+from unseen.api import Domain, Task
 from unseen.data import cifar10
-from unseen.data.pictures import Pictures
+from unseen.data.images import Pictures
 from unseen.errors import UnseenError
 from unseen.models import AllConv, WideResNet
 
@@ -44,7 +44,10 @@ PRESETS: dict[str, dict[str, Any]] = {
             "minimize_heads": False,
         },
     },
-    "paper": {**_TRAINING, "steps": 75_000},  # 200 epochs of the 48,000 images learned from where all of CIFAR-10 is there
+    "paper": {
+        **_TRAINING,
+        "steps": 75_000,
+    },  # 200 epochs of the 48,000 images learned from where all of CIFAR-10 is there
 }
 
 
@@ -56,7 +59,7 @@ def wrn_40_2(*, width: float = 1.0) -> nn.Module:
     return WideResNet(len(cifar10.CLASS_NAMES), width)
 
 
-def cifar10_c(variant: str = "allconv") -> Task:
+def task(variant: str = "allconv") -> Task:
     if variant not in VARIANTS:
         raise UnseenError(f'cifar10_c has no variant "{variant}"; it has: {", ".join(VARIANTS)}')
     return Task(
@@ -64,7 +67,11 @@ def cifar10_c(variant: str = "allconv") -> Task:
         variant=variant,
         summary="CIFAR-10 -> 15 corruptions x 5 severities of CIFAR-10-C, named fog/3; real data; variants: the backbones",
         source=Domain("cifar10", load_source),
-        targets=tuple(Domain(f"{name}/{s}", partial(_load_target, name, s)) for name in CORRUPTIONS for s in SEVERITIES),
+        targets=tuple(
+            Domain(f"{name}/{s}", partial(_load_target, name, s))
+            for name in CORRUPTIONS
+            for s in SEVERITIES
+        ),
         classes=len(cifar10.CLASS_NAMES),
         class_names=cifar10.CLASS_NAMES,
         model={"allconv": allconv, "wrn_40_2": wrn_40_2}[variant],
@@ -86,5 +93,7 @@ def _load_target(corruption: str, severity: int, split: str) -> TensorDataset:
     from unseen.data.cifar10_c import images  # scipy and Pillow: only where they are needed
 
     if split != "test":
-        raise UnseenError(f'{corruption}/{severity} has no split "{split}", only test: CIFAR-10-C has corrupted test images only')
+        raise UnseenError(
+            f'{corruption}/{severity} has no split "{split}", only test: CIFAR-10-C has corrupted test images only'
+        )
     return Pictures(*images(corruption, severity))

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch.utils.data import TensorDataset
 
-from unseen.contracts import Domain, Task
-from unseen.data.pictures import Pictures
+from unseen.api import Domain, Task
+from unseen.data.images import Pictures
 from unseen.errors import UnseenError
 from unseen.models import DigitsNet
 from unseen.tasks.digits import SPLITS
@@ -24,12 +24,17 @@ SOURCE: dict[str, dict[str, tuple[str, int, int | None]]] = {
 }
 TARGET: dict[str, tuple[str, int, int | None]] = {"train": ("train", 0, None), "test": TEST}
 PRESETS: dict[str, dict[str, Any]] = {  # those of digits
-    "fast": {"steps": 2000, "batch": 32, "lr": 1e-4, "uncertainty_guided": {"sites": ("conv1",), "mixed_weight": 0.0}},
+    "fast": {
+        "steps": 2000,
+        "batch": 32,
+        "lr": 1e-4,
+        "uncertainty_guided": {"sites": ("conv1",), "mixed_weight": 0.0},
+    },
     "paper": {"steps": 10_000, "batch": 32, "lr": 1e-4},
 }
 
 
-def digit_pairs(variant: str = "usps_to_mnist") -> Task:
+def task(variant: str = "usps_to_mnist") -> Task:
     if variant not in VARIANTS:
         raise UnseenError(f'digit_pairs has no variant "{variant}"; it has: {", ".join(VARIANTS)}')
     source, target = variant.split("_to_")

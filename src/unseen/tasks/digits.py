@@ -7,9 +7,9 @@ from typing import Any
 
 from torch.utils.data import TensorDataset
 
-from unseen.contracts import Domain, Task
-from unseen.data.pictures import Pictures
-from unseen.data.root import data_root
+from unseen.api import Domain, Task
+from unseen.data.images import Pictures
+from unseen.data.location import data_root
 from unseen.errors import UnseenError
 from unseen.models import DigitsNet
 
@@ -18,18 +18,30 @@ TRAINED_ON = ("train", 0, 10_000)  # the first 10,000 of MNIST's training file
 SPLITS = {"train": TRAINED_ON, "val": ("train", 10_000, 12_000), "test": ("test", 0, None)}
 PRESETS: dict[str, dict[str, Any]] = {
     # Noise at conv1 alone, unmixed, and the paper's learning rate: results/tuning.md.
-    "fast": {"steps": 2000, "batch": 32, "lr": 1e-4, "uncertainty_guided": {"sites": ("conv1",), "mixed_weight": 0.0}},
-    "reference": {"steps": 6000, "batch": 32, "lr": 1e-4, "uncertainty_guided": {"embedding": "relu4", "mix_at": "relu2"}},
+    "fast": {
+        "steps": 2000,
+        "batch": 32,
+        "lr": 1e-4,
+        "uncertainty_guided": {"sites": ("conv1",), "mixed_weight": 0.0},
+    },
+    "reference": {
+        "steps": 6000,
+        "batch": 32,
+        "lr": 1e-4,
+        "uncertainty_guided": {"embedding": "relu4", "mix_at": "relu2"},
+    },
     "paper": {"steps": 10_000, "batch": 32, "lr": 1e-4},
 }
 
 
-def digits() -> Task:
+def task() -> Task:
     return Task(
         name="digits",
         summary="MNIST -> SVHN, MNIST-M, SYN (where you have it), USPS; real data, `unseen data fetch digits`",
         source=Domain("mnist", partial(load_mnist, SPLITS)),
-        targets=tuple(Domain(name, partial(_load, name)) for name in UNSEEN if name != "syn" or _has_syn()),
+        targets=tuple(
+            Domain(name, partial(_load, name)) for name in UNSEEN if name != "syn" or _has_syn()
+        ),
         classes=10,
         model=DigitsNet,
         sites=("conv1", "conv2"),

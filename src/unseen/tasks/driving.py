@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.utils.data import TensorDataset
 
-from unseen.contracts import Domain, Task
+from unseen.api import Domain, Task
 from unseen.errors import UnseenError
 from unseen.models import FCN32s
 
@@ -15,19 +15,37 @@ VARIANTS = ("camvid_day", "carla_clear", "synthia_dawn", "synthia_fog")
 UNSEEN = {"camvid_day": ("dusk",), "carla_clear": ("day", "dusk")}
 WEATHERS = ("dawn", "fog", "night", "spring", "winter")  # in the paper's order
 IGNORE = 255
-COMMON = ("sky", "building", "pole", "road", "sidewalk", "vegetation", "sign", "fence", "vehicle", "person")
+COMMON = (
+    "sky",
+    "building",
+    "pole",
+    "road",
+    "sidewalk",
+    "vegetation",
+    "sign",
+    "fence",
+    "vehicle",
+    "person",
+)
 SYNTHIA = (
     "void", "sky", "building", "road", "sidewalk", "fence", "vegetation", "pole", "car", "sign", "pedestrian", "bicycle",
     "lane_marking", "traffic_light",
 )  # fmt: skip
-TRAINED_ON = {"camvid_day": 347, "carla_clear": 180, "synthia_dawn": 900, "synthia_fog": 900}  # frames, for the epochs
+TRAINED_ON = {
+    "camvid_day": 347,
+    "carla_clear": 180,
+    "synthia_dawn": 900,
+    "synthia_fog": 900,
+}  # frames, for the epochs
 EPOCHS, BATCH = 50, 8  # as printed
 
 
-def driving(variant: str = VARIANTS[0]) -> Task:
+def task(variant: str = VARIANTS[0]) -> Task:
     if variant not in VARIANTS:
         raise UnseenError(f'driving has no variant "{variant}"; it has: {", ".join(VARIANTS)}')
-    source, targets, class_names = _synthia(variant) if variant.startswith("synthia") else _common(variant)
+    source, targets, class_names = (
+        _synthia(variant) if variant.startswith("synthia") else _common(variant)
+    )
     return Task(
         name="driving",
         variant=variant,
@@ -76,7 +94,11 @@ def _common(variant: str) -> tuple[Domain, tuple[Domain, ...], tuple[str, ...]]:
 def _synthia(variant: str) -> tuple[Domain, tuple[Domain, ...], tuple[str, ...]]:
     source = f"highway_{variant.split('_')[1]}"
     targets = [f"{place}_{weather}" for place in ("ny", "euro") for weather in WEATHERS]
-    return Domain(source, partial(_load, source)), tuple(Domain(name, partial(_load_target, name)) for name in targets), SYNTHIA
+    return (
+        Domain(source, partial(_load, source)),
+        tuple(Domain(name, partial(_load_target, name)) for name in targets),
+        SYNTHIA,
+    )
 
 
 def _load(domain: str, split: str | None) -> TensorDataset:
@@ -90,5 +112,7 @@ def _load(domain: str, split: str | None) -> TensorDataset:
 def _load_target(domain: str, split: str) -> TensorDataset:
     """All of an unseen domain is its test split."""
     if split != "test":
-        raise UnseenError(f'the unseen domain {domain} of driving has no split "{split}"; it has: test')
+        raise UnseenError(
+            f'the unseen domain {domain} of driving has no split "{split}"; it has: test'
+        )
     return _load(domain, None)

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch.utils.data import TensorDataset
 
-from unseen.contracts import Domain, Task
-from unseen.data.pictures import Pictures
+from unseen.api import Domain, Task
+from unseen.data.images import Pictures
 from unseen.errors import UnseenError
 from unseen.models import LeNet
 
@@ -24,7 +24,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-def google_commands() -> Task:
+def task() -> Task:
     from unseen.data.speech import PUBLISHED_WORDS, words_there
 
     words = words_there()

@@ -10,14 +10,17 @@ from functools import partial
 
 from torch.utils.data import TensorDataset
 
-from unseen.contracts import Domain, Task
+from unseen.api import Domain, Task
 from unseen.models import DigitsNet
 
-FAST = {"sites": ("conv1",), "mixed_weight": 0.0}  # noise at conv1 alone, unmixed: results/tuning.md
+FAST = {
+    "sites": ("conv1",),
+    "mixed_weight": 0.0,
+}  # noise at conv1 alone, unmixed: results/tuning.md
 UNSEEN = ("photo", "printed", "street", "scanner")
 
 
-def mini_digits() -> Task:
+def task() -> Task:
     return Task(
         name="mini_digits",
         summary="handwritten digits -> digits on photos, printed, on street signs, scanned; embedded",
@@ -40,7 +43,9 @@ def mini_digits() -> Task:
 
 
 def _load(domain: str, split: str) -> TensorDataset:
-    from unseen.data.mini_digits import images  # scikit-learn takes a second to import: only where it is needed
+    from unseen.data.mini_digits import (
+        images,  # scikit-learn takes a second to import: only where it is needed
+    )
 
     x, y = images(domain, split)
     return TensorDataset(x.float() / 255, y)

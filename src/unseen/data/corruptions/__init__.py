@@ -13,8 +13,20 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from unseen.data.corruptions.blur import defocus_blur, gaussian_blur, glass_blur, motion_blur, zoom_blur
-from unseen.data.corruptions.digital import contrast, elastic_transform, jpeg_compression, pixelate, saturate
+from unseen.data.corruptions.blur import (
+    defocus_blur,
+    gaussian_blur,
+    glass_blur,
+    motion_blur,
+    zoom_blur,
+)
+from unseen.data.corruptions.digital import (
+    contrast,
+    elastic_transform,
+    jpeg_compression,
+    pixelate,
+    saturate,
+)
 from unseen.data.corruptions.noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise
 from unseen.data.corruptions.sampling import SIDE, Bytes
 from unseen.data.corruptions.weather import brightness, fog, frost, snow
@@ -31,12 +43,20 @@ GROUPS: dict[str, dict[str, Corruption]] = {
         "contrast": contrast, "elastic_transform": elastic_transform, "pixelate": pixelate, "jpeg_compression": jpeg_compression,
     },
 }  # fmt: skip
-CORRUPTIONS: dict[str, Corruption] = {name: make for group in GROUPS.values() for name, make in group.items()}
+CORRUPTIONS: dict[str, Corruption] = {
+    name: make for group in GROUPS.values() for name, make in group.items()
+}
 # Published beside the 15 to choose settings by, and never a part of the benchmark (the fourth, spatter, is left out).
-EXTRA: dict[str, Corruption] = {"speckle_noise": speckle_noise, "gaussian_blur": gaussian_blur, "saturate": saturate}
+EXTRA: dict[str, Corruption] = {
+    "speckle_noise": speckle_noise,
+    "gaussian_blur": gaussian_blur,
+    "saturate": saturate,
+}
 SEVERITIES = (1, 2, 3, 4, 5)
 VERSION = 1  # of what the code gives: raise it with every change of a pixel, so that no cache holds the old ones
-BLOCK = 500  # images at a time: a few tens of MB; whole blocks are the same however many images follow
+BLOCK = (
+    500  # images at a time: a few tens of MB; whole blocks are the same however many images follow
+)
 
 
 def corrupted(images: Bytes, name: str, severity: int, seed: int = 0) -> Bytes:
@@ -45,14 +65,20 @@ def corrupted(images: Bytes, name: str, severity: int, seed: int = 0) -> Bytes:
     if name not in known:
         raise UnseenError(f'no corruption "{name}"; there are: {", ".join(known)}')
     if severity not in SEVERITIES:
-        raise UnseenError(f"severity must be one of {', '.join(map(str, SEVERITIES))}, not {severity!r}")
+        raise UnseenError(
+            f"severity must be one of {', '.join(map(str, SEVERITIES))}, not {severity!r}"
+        )
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1:] != (SIDE, SIDE, 3):
-        raise UnseenError(f"corruptions need images (N, 32, 32, 3) of uint8, not {images.shape} of {images.dtype}")
+        raise UnseenError(
+            f"corruptions need images (N, 32, 32, 3) of uint8, not {images.shape} of {images.dtype}"
+        )
     images = np.ascontiguousarray(images)
     made = np.empty_like(images)
     for start in range(0, len(images), BLOCK):
         part = slice(start, start + BLOCK)
         rng = np.random.default_rng([seed, zlib.crc32(name.encode()), severity, start])
         values = known[name](images[part], severity, rng)
-        made[part] = np.clip(values, 0, 255).astype(np.uint8)  # cut, not rounded, as the published sets are
+        made[part] = np.clip(values, 0, 255).astype(
+            np.uint8
+        )  # cut, not rounded, as the published sets are
     return made

@@ -8,7 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import correlate, gaussian_filter
 
-from unseen.data.corruptions.sampling import COLUMNS, ROWS, SIDE, Bytes, Floats, Index, clamped, enlargement, picked
+from unseen.data.corruptions.sampling import (
+    COLUMNS,
+    ROWS,
+    SIDE,
+    Bytes,
+    Floats,
+    Index,
+    clamped,
+    enlargement,
+    picked,
+)
 
 _ZOOM_ENDS = (1.06, 1.11, 1.16, 1.21, 1.26)
 
@@ -68,14 +78,19 @@ def trailed(images: Bytes, radius: int, sigma: float, angles: NDArray[np.float64
     right = np.ceil(np.cos(np.radians(angles))[:, None] * step - 0.5).astype(np.int64)
     made = np.zeros(images.shape, np.float32)
     for k in np.flatnonzero(weights > 1e-6):  # what is left out is far below half a grey level
-        rows, columns = clamped(ROWS + down[:, k, None, None]), clamped(COLUMNS + right[:, k, None, None])
+        rows, columns = (
+            clamped(ROWS + down[:, k, None, None]),
+            clamped(COLUMNS + right[:, k, None, None]),
+        )
         made += np.float32(weights[k]) * picked(images, rows, columns)
     return np.rint(made)
 
 
 def zoom_blur(images: Bytes, severity: int, rng: np.random.Generator) -> Floats:
     """The camera moved towards the scene: the mean of ever larger copies."""
-    pixels = images.astype(np.float32).transpose(1, 2, 0, 3).reshape(SIDE**2, -1)  # a column for each image and colour
+    pixels = (
+        images.astype(np.float32).transpose(1, 2, 0, 3).reshape(SIDE**2, -1)
+    )  # a column for each image and colour
     blurred = _zoom_matrix(_ZOOM_ENDS[severity - 1]) @ pixels
     return blurred.reshape(SIDE, SIDE, len(images), -1).transpose(2, 0, 1, 3)
 

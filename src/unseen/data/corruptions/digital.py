@@ -9,11 +9,26 @@ import numpy as np
 from PIL import Image
 from scipy.ndimage import gaussian_filter
 
-from unseen.data.corruptions.sampling import COLUMNS, ROWS, SIDE, Bytes, Floats, between_pixels, mirrored, reflected
+from unseen.data.corruptions.sampling import (
+    COLUMNS,
+    ROWS,
+    SIDE,
+    Bytes,
+    Floats,
+    between_pixels,
+    mirrored,
+    reflected,
+)
 
 # Per severity, in pixels: amplitude and smoothness of the displacement, and how far the affine part may move its three points.
 # As published the affine part shrinks while the displacement grows.
-ELASTIC = ((0.0, 0.0, 2.56), (1.6, 6.4, 2.24), (2.56, 1.92, 1.92), (3.2, 1.28, 1.6), (3.2, 0.96, 0.96))
+ELASTIC = (
+    (0.0, 0.0, 2.56),
+    (1.6, 6.4, 2.24),
+    (2.56, 1.92, 1.92),
+    (3.2, 1.28, 1.6),
+    (3.2, 0.96, 0.96),
+)
 
 
 def contrast(images: Bytes, severity: int, rng: np.random.Generator) -> Floats:
@@ -31,7 +46,9 @@ def elastic_transform(images: Bytes, severity: int, rng: np.random.Generator) ->
 
 def tilted(images: Bytes, reach: float, rng: np.random.Generator) -> Floats:
     """Each image under the affine map that moves three of its points by up to `reach` pixels each way."""
-    points = np.array([[26.0, 26, 6], [26, 6, 6], [1, 1, 1]])  # x, y, 1: a third of the side around the middle
+    points = np.array(
+        [[26.0, 26, 6], [26, 6, 6], [1, 1, 1]]
+    )  # x, y, 1: a third of the side around the middle
     moved = points[:2] + rng.uniform(-reach, reach, (len(images), 2, 3))
     maps = moved @ np.linalg.inv(points)  # (N, 2, 3)
     back = np.linalg.inv(maps[:, :, :2])
@@ -40,10 +57,14 @@ def tilted(images: Bytes, reach: float, rng: np.random.Generator) -> Floats:
     return between_pixels(images.astype(np.float32), y, x, mirrored)
 
 
-def stretched(images: Floats, amplitude: float, smoothness: float, rng: np.random.Generator) -> Floats:
+def stretched(
+    images: Floats, amplitude: float, smoothness: float, rng: np.random.Generator
+) -> Floats:
     """Each pixel from up to `amplitude` pixels away, by smoothed noise."""
     noise = rng.uniform(-1, 1, (2, len(images), SIDE, SIDE))
-    right, down = amplitude * gaussian_filter(noise, (0, 0, smoothness, smoothness), mode="reflect", truncate=3)
+    right, down = amplitude * gaussian_filter(
+        noise, (0, 0, smoothness, smoothness), mode="reflect", truncate=3
+    )
     return between_pixels(images, ROWS + down, COLUMNS + right, reflected)
 
 
@@ -55,7 +76,9 @@ def saturate(images: Bytes, severity: int, rng: np.random.Generator) -> Floats:
     saturation = lack.max(axis=3, keepdims=True) / np.maximum(value, 1)
     wanted = np.clip(scale * saturation + more, 0, 1)
     red = np.array([0, 1, 1], np.float32) * value  # grey has the hue 0
-    return value - np.where(saturation > 0, lack * (wanted / np.maximum(saturation, 1e-6)), wanted * red)
+    return value - np.where(
+        saturation > 0, lack * (wanted / np.maximum(saturation, 1e-6)), wanted * red
+    )
 
 
 def pixelate(images: Bytes, severity: int, rng: np.random.Generator) -> Bytes:

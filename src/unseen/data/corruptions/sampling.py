@@ -40,10 +40,15 @@ def reflected(index: Index) -> Index:
     return np.minimum(turn, 2 * SIDE - 1 - turn)
 
 
-def between_pixels(images: Floats, rows: NDArray, columns: NDArray, beyond: Callable[[Index], Index]) -> Floats:
+def between_pixels(
+    images: Floats, rows: NDArray, columns: NDArray, beyond: Callable[[Index], Index]
+) -> Floats:
     """Images (N, 32, 32, C) at fractional rows and columns (N, 32, 32), bilinearly."""
     top, left = np.floor(rows).astype(np.int64), np.floor(columns).astype(np.int64)
-    down, right = (rows - top).astype(np.float32)[..., None], (columns - left).astype(np.float32)[..., None]
+    down, right = (
+        (rows - top).astype(np.float32)[..., None],
+        (columns - left).astype(np.float32)[..., None],
+    )
     above, below, before, behind = beyond(top), beyond(top + 1), beyond(left), beyond(left + 1)
     upper = picked(images, above, before) * (1 - right) + picked(images, above, behind) * right
     lower = picked(images, below, before) * (1 - right) + picked(images, below, behind) * right

@@ -11,7 +11,7 @@ from PIL import Image
 
 from unseen.data.corruptions.blur import trailed
 from unseen.data.corruptions.sampling import SIDE, Bytes, Floats, enlargement
-from unseen.data.root import MissingData, data_root
+from unseen.data.location import MissingData, data_root
 from unseen.errors import UnseenError
 
 # The published maker lists a sixth overlay, but draws among the first five only.
@@ -29,9 +29,13 @@ def snow(images: Bytes, severity: int, rng: np.random.Generator) -> Floats:
         (0.3, 0.3, 1.25, 0.65, 14, 12.0, 0.8),
     )[severity - 1]
     enlarge = enlargement(size)
-    flakes = enlarge @ rng.normal(mean, spread, (len(images), SIDE, SIDE)).astype(np.float32) @ enlarge.T
+    flakes = (
+        enlarge @ rng.normal(mean, spread, (len(images), SIDE, SIDE)).astype(np.float32) @ enlarge.T
+    )
     flakes = np.clip(np.where(flakes < least, 0, flakes), 0, 1) * 255
-    streaks = trailed(flakes.astype(np.uint8)[..., None], radius, sigma, rng.uniform(-135, -45, len(images)))
+    streaks = trailed(
+        flakes.astype(np.uint8)[..., None], radius, sigma, rng.uniform(-135, -45, len(images))
+    )
     whiter = np.maximum(images, (images @ _GREY)[..., None] * 1.5 + 127.5)
     return kept * images.astype(np.float32) + (1 - kept) * whiter + streaks + streaks[:, ::-1, ::-1]
 
@@ -41,7 +45,9 @@ def frost(images: Bytes, severity: int, rng: np.random.Generator) -> Floats:
     return frosted(images, severity, rng, overlays(frost_folder()))
 
 
-def frosted(images: Bytes, severity: int, rng: np.random.Generator, ice: tuple[Bytes, ...]) -> Floats:
+def frosted(
+    images: Bytes, severity: int, rng: np.random.Generator, ice: tuple[Bytes, ...]
+) -> Floats:
     """A random piece of a random overlay added to each image."""
     scene, crystals = ((1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45))[severity - 1]
     pieces = np.empty(images.shape, np.float32)
@@ -75,7 +81,9 @@ def _overlay(path: Path) -> Bytes:
     # OpenCV's linear resize by 0.2 falls on the middle one of every five pixels.
     small = pixels[2::5, 2::5]
     if min(small.shape[:2]) <= SIDE:
-        raise UnseenError(f"{path} is {pixels.shape[1]}x{pixels.shape[0]}: an overlay must be larger than 165x165")
+        raise UnseenError(
+            f"{path} is {pixels.shape[1]}x{pixels.shape[0]}: an overlay must be larger than 165x165"
+        )
     return small
 
 
@@ -97,7 +105,9 @@ def plasma(count: int, decay: float, rng: np.random.Generator) -> NDArray[np.flo
     step, reach = SIDE, 100.0
 
     def shifted_mean(total: NDArray[np.float64]) -> NDArray[np.float64]:
-        return total / 4 + reach * rng.uniform(-reach, reach, total.shape)  # the square of reach, as published
+        return total / 4 + reach * rng.uniform(
+            -reach, reach, total.shape
+        )  # the square of reach, as published
 
     while step >= 2:
         half = step // 2
@@ -105,8 +115,12 @@ def plasma(count: int, decay: float, rng: np.random.Generator) -> NDArray[np.flo
         pairs = corners + np.roll(corners, -1, axis=1)
         centres = shifted_mean(pairs + np.roll(pairs, -1, axis=2))
         maps[:, half::step, half::step] = centres
-        maps[:, ::step, half::step] = shifted_mean(corners + np.roll(corners, -1, axis=2) + centres + np.roll(centres, 1, axis=1))
-        maps[:, half::step, ::step] = shifted_mean(corners + np.roll(corners, -1, axis=1) + centres + np.roll(centres, 1, axis=2))
+        maps[:, ::step, half::step] = shifted_mean(
+            corners + np.roll(corners, -1, axis=2) + centres + np.roll(centres, 1, axis=1)
+        )
+        maps[:, half::step, ::step] = shifted_mean(
+            corners + np.roll(corners, -1, axis=1) + centres + np.roll(centres, 1, axis=2)
+        )
         step, reach = half, reach / decay
     maps -= maps.min(axis=(1, 2), keepdims=True)
     return maps / maps.max(axis=(1, 2), keepdims=True)

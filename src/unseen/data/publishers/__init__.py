@@ -15,13 +15,17 @@ from unseen.data.publishers.google_commands import GOOGLE_COMMANDS
 from unseen.data.publishers.parts import DataSet, Part, PublishedFile
 from unseen.errors import UnseenError
 
-DATA_SETS: dict[str, DataSet] = {data.name: data for data in (DIGITS, CIFAR10, DRIVING, AMAZON_REVIEWS, GOOGLE_COMMANDS)}
+DATA_SETS: dict[str, DataSet] = {
+    data.name: data for data in (DIGITS, CIFAR10, DRIVING, AMAZON_REVIEWS, GOOGLE_COMMANDS)
+}
 
 
 def data_set(name: str) -> DataSet:
     """The data set of that name, or the one that a task of that name reads."""
     task = name.partition("/")[0]
-    found = next((data for data in DATA_SETS.values() if task == data.name or task in data.read_by), None)
+    found = next(
+        (data for data in DATA_SETS.values() if task == data.name or task in data.read_by), None
+    )
     if found is None:
         raise UnseenError(f'no data set "{name}"; there are: {", ".join(DATA_SETS)}')
     return found

@@ -11,7 +11,10 @@ _COUNTS, _TEXTS = (
     "https://github.com/GRAAL-Research/domain_adversarial_neural_network",
     "https://www.cs.jhu.edu/~mdredze/datasets/sentiment/",
 )
-_BY_HAND = f"the counts are in the folder data of {_COUNTS}, as <domain>_<split>.svmlight: put the eight files into " + "{folder}"
+_BY_HAND = (
+    f"the counts are in the folder data of {_COUNTS}, as <domain>_<split>.svmlight: put the eight files into "
+    + "{folder}"
+)
 _RAW = (
     f"optional, for the variants whose names end in _raw: get domain_sentiment_data.tar.gz from {_TEXTS} "
     "and unpack it in {folder}, so that it holds sorted_data_acl/"
@@ -27,12 +30,22 @@ AMAZON_REVIEWS = DataSet(
             for domain, tested in _TESTED.items()
             for split, n in (("train", 2000), ("test", tested))
         ),
-        *(Part(domain, "raw", 2000, False, _TEXTS, "none stated", by_hand=_RAW) for domain in _TESTED),
+        *(
+            Part(domain, "raw", 2000, False, _TEXTS, "none stated", by_hand=_RAW)
+            for domain in _TESTED
+        ),
     ),
-    main_file=lambda part: f"{part.domain}.jsonl.gz" if part.split == "raw" else f"msda5000_{part.domain}_{part.split}.npz",
+    main_file=lambda part: (
+        f"{part.domain}.jsonl.gz"
+        if part.split == "raw"
+        else f"msda5000_{part.domain}_{part.split}.npz"
+    ),
     count=lambda part, folder: _count(part, folder),
     read_by=("amazon_shifts",),
-    ways={"the published counts": ("* train", "* test"), "the variants whose names end in _raw": ("* raw",)},
+    ways={
+        "the published counts": ("* train", "* test"),
+        "the variants whose names end in _raw": ("* raw",),
+    },
 )
 
 

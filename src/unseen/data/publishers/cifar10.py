@@ -9,8 +9,8 @@ import numpy as np
 from unseen.data import cifar10, cifar10_c
 from unseen.data.corruptions import CORRUPTIONS
 from unseen.data.corruptions.weather import OVERLAYS, overlays
+from unseen.data.location import MissingData
 from unseen.data.publishers.parts import DataSet, Part
-from unseen.data.root import MissingData
 
 _PAGE, _LICENCE = "https://www.cs.toronto.edu/~kriz/cifar.html", "none stated"
 _CIFAR10 = (
@@ -57,7 +57,11 @@ def _count(part: Part, folder: Path) -> int:
         return len(overlays(folder / "frost"))
     if not (folder / cifar10_c.PUBLISHED).is_dir():
         raise MissingData(f"{folder / cifar10_c.PUBLISHED} is not there")
-    test = cifar10.images(cifar10.Part("test", 0, cifar10.count("test", folder)), folder)[1].numpy().astype(np.int64)
+    test = (
+        cifar10.images(cifar10.Part("test", 0, cifar10.count("test", folder)), folder)[1]
+        .numpy()
+        .astype(np.int64)
+    )
     return sum(
         len(cifar10_c.published(folder / cifar10_c.PUBLISHED, name, severity, test))
         for name in CORRUPTIONS

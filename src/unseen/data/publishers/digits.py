@@ -8,17 +8,24 @@ from unseen.data.publishers.parts import DataSet, Part, PublishedFile
 
 def _mnist(name: str, sha256: str, size: int) -> PublishedFile:
     # The authors' own server has long refused downloads; the first is the copy PyTorch keeps, the second Google's.
-    bases = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/")
+    bases = (
+        "https://ossci-datasets.s3.amazonaws.com/mnist/",
+        "https://storage.googleapis.com/cvdf-datasets/mnist/",
+    )
     return PublishedFile(f"mnist/{name}", tuple(base + name for base in bases), sha256, size)
 
 
 def _svhn(name: str, sha256: str, size: int) -> PublishedFile:
-    return PublishedFile(f"svhn/{name}", (f"http://ufldl.stanford.edu/housenumbers/{name}",), sha256, size)
+    return PublishedFile(
+        f"svhn/{name}", (f"http://ufldl.stanford.edu/housenumbers/{name}",), sha256, size
+    )
 
 
 def _usps(name: str) -> PublishedFile:
     bases = ("https://hastie.su.domains/", "https://web.stanford.edu/~hastie/")
-    return PublishedFile(f"usps/{name}", tuple(f"{base}ElemStatLearn/datasets/{name}" for base in bases))
+    return PublishedFile(
+        f"usps/{name}", tuple(f"{base}ElemStatLearn/datasets/{name}" for base in bases)
+    )
 
 
 _MNIST_PAGE, _MNIST_LICENCE = "http://yann.lecun.com/exdb/mnist/", "CC BY-SA 3.0"

@@ -17,7 +17,10 @@ _SEQUENCE = (
     f"its publisher asks for a registration: get the video sequence from {_SYNTHIA} and unpack it, so that "
     "{folder}/synthia holds a folder such as SYNTHIA-SEQS-01-DAWN"
 )
-_PLACES = {"highway": ("dawn", "fog"), **dict.fromkeys(("ny", "euro"), ("dawn", "fog", "night", "spring", "winter"))}
+_PLACES = {
+    "highway": ("dawn", "fog"),
+    **dict.fromkeys(("ny", "euro"), ("dawn", "fog", "night", "spring", "winter")),
+}
 
 DRIVING = DataSet(
     "driving",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from unseen.data import speech
+from unseen.data.location import MissingData
 from unseen.data.publishers.parts import DataSet, Part
-from unseen.data.root import MissingData
 
 _PAGE = "https://research.google/blog/launching-the-speech-commands-dataset/"
 _ARCHIVE = "http://download.tensorflow.org/data/speech_commands_v0.01.tar.gz"
@@ -31,7 +31,11 @@ def _count(part: Part, folder: Path) -> int:
     if not folder.is_dir():
         raise MissingData(f"{folder} does not exist")
     place = folder / speech.VERSION_FOLDER if (folder / speech.VERSION_FOLDER).is_dir() else folder
-    paths = speech.noise_files(place) if part.split == "all" else [clip.path for clip in speech.clips(part.split, place)]
+    paths = (
+        speech.noise_files(place)
+        if part.split == "all"
+        else [clip.path for clip in speech.clips(part.split, place)]
+    )
     for path in paths:
         speech.read_clip(path)
     return len(paths)

@@ -55,5 +55,10 @@ class DataSet:
         return [
             way
             for way, patterns in (self.ways or {self.name: needed}).items()
-            if {part.title for part in self.parts if any(fnmatchcase(part.title, p) for p in patterns)} <= set(there)
+            if {
+                part.title
+                for part in self.parts
+                if any(fnmatchcase(part.title, p) for p in patterns)
+            }
+            <= set(there)
         ]

@@ -1,0 +1,189 @@
+"""The words that adaptation methods share: what they are given, one step, and the loop around it. Read this first."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, ClassVar, Final, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from unseen.api import Batch, Method, check_targets, cross_entropy
+from unseen.checks import check_int, check_positive
+from unseen.errors import UnseenError
+from unseen.nn.embedding_head import width_at
+from unseen.nn.hooks import captured, laid_out_for, submodule
+from unseen.training.batches import training_batch
+from unseen.training.progress import TrainingProgress
+
+FEW_LABELS: Final = "few labels"
+UNLABELLED: Final = "the unlabelled target"
+Needs = Literal["few labels", "the unlabelled target"]
+
+
+class Adaptation(nn.Module):
+    """Take a trained model to a new domain. Write step(); what it is given of that domain is said by `needs`.
+
+    It works on a copy of the model, in eval mode: BatchNorm keeps the source's statistics. The keyword arguments of
+    __init__ are the settings, each kept as an attribute of the same name.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    paper: ClassVar[str]
+    needs: ClassVar[Needs]
+    settings_of = vars(Method)[
+        "settings_of"
+    ]  # read from the signatures, as a method's hyperparameters are
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        steps: int = 100,
+        batch: int = 32,
+        lr: float = 1e-4,
+        embedding: str | None = None,
+        ignore_label: int = -100,
+    ) -> None:
+        super().__init__()
+        self.model = copy.deepcopy(model.model if isinstance(model, Method) else model).eval()
+        self.steps = check_int("steps", steps, 1)
+        self.batch = check_int("batch", batch, 1)
+        self.lr = check_positive("lr", lr)
+        self.embedding = embedding
+        self.ignore_label = ignore_label
+
+    # ---- what an adaptation writes
+
+    def step(self, source: Batch, target: Batch, done: int) -> dict[str, Tensor]:
+        """One update, after `done` others; detached scalars to watch, "loss" among them.
+
+        `target` is of the labelled few, or unlabelled: then every label is -1.
+        """
+        raise NotImplementedError
+
+    def adapted(self) -> nn.Module:
+        """What the steps have led to: a model of the same shape as the one that was given."""
+        return self.model
+
+    # ---- what every adaptation has
+
+    def settings(self) -> dict[str, Any]:
+        """The settings in force."""
+        return {name: getattr(self, name) for name in self.settings_of()}
+
+    def run(
+        self, source: Dataset, target: Dataset, *, seed: int = 0, progress: bool = True
+    ) -> nn.Module:
+        """Take all steps and give the adapted model; the one that was given is left as it was."""
+        if type(self).needs == UNLABELLED:
+            target = Unlabelled(target)
+        sizes = [min(self.batch, len(data)) for data in (source, target)]  # type: ignore[arg-type]
+        with TrainingProgress(self.name, self.steps, quiet=not progress) as shown:
+            for done in range(self.steps):
+                ours, theirs = (
+                    training_batch(data, size, seed, done)
+                    for data, size in zip((source, target), sizes, strict=True)
+                )
+                logs = self.step(self._ready(ours), self._ready(theirs), done)
+                loss = float(logs["loss"])
+                if not torch.isfinite(logs["loss"]):
+                    raise UnseenError(
+                        f"{self.name}: the loss is {loss} at step {done + 1}: lower lr, or look for NaN in the data"
+                    )
+                shown.at(done + 1, {name: float(value) for name, value in logs.items()})
+        adapted = self.adapted().eval()
+        if spoilt := next(
+            (name for name, t in adapted.state_dict().items() if not t.isfinite().all()), None
+        ):
+            raise UnseenError(
+                f"{self.name}: {spoilt} of the adapted model is not finite: lower lr, or look for NaN in the data"
+            )
+        return adapted
+
+    def _ready(self, batch: Batch) -> Batch:
+        x = laid_out_for(self.model, batch.x)
+        return Batch(x, batch.y.to(x[0].device))
+
+    def _adam(self, *modules: nn.Module, lr: float | None = None) -> torch.optim.Optimizer:
+        learned = [p for module in modules for p in module.parameters() if p.requires_grad]
+        return torch.optim.Adam(learned, self.lr if lr is None else lr, fused=True)
+
+    def _layer(self) -> str:
+        """The layer whose output is the embedding."""
+        if self.embedding is None:
+            raise UnseenError(
+                f'{self.name} reads the model\'s embedding: name its last hidden layer, as embedding="fc2"'
+            )
+        submodule(self.model, self.embedding, "embedding")
+        return self.embedding
+
+    def _width(self) -> int:
+        return width_at(self.model, self._layer())
+
+    def _embed(self, x: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+        """The embedding, averaged over space if it has any, and the logits, from one pass."""
+        with captured(self.model, (self._layer(),)) as seen:
+            logits = self.model(*x)
+        z = seen[self._layer()]
+        return (z.flatten(2).mean(2) if z.dim() > 2 else z), logits
+
+    def _loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        check_targets(logits, y, self.ignore_label)
+        return cross_entropy(logits, y, self.ignore_label)
+
+
+def descend(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+    """One step down the loss, for what this optimizer holds."""
+    held = [p for group in optimizer.param_groups for p in group["params"]]
+    # Not .backward(): it would leave gradients in the other side of a game, the one that this step must not move.
+    for parameter, gradient in zip(
+        held, torch.autograd.grad(loss, held, allow_unused=True), strict=True
+    ):
+        parameter.grad = gradient
+    optimizer.step()
+
+
+class Labelled(Dataset):
+    """The few labelled samples, in memory."""
+
+    def __init__(self, x: tuple[Tensor, ...], y: Tensor) -> None:
+        self.x, self.y = x, y
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __getitem__(self, index: int) -> tuple[tuple[Tensor, ...], Tensor]:
+        return tuple(t[index] for t in self.x), self.y[index]
+
+
+class Unlabelled(Dataset):
+    """A domain with its labels hidden: every one is -1, so that no adaptation can peep."""
+
+    def __init__(self, data: Dataset) -> None:
+        self.data = data
+
+    def __len__(self) -> int:
+        return len(self.data)  # type: ignore[arg-type]
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        return self.data[index][0], -1
+
+
+def draw_shots(y: Tensor, shots: int, classes: int, generator: torch.Generator) -> Tensor:
+    """Indices of `shots` random samples of each class."""
+    if y.dim() != 1:
+        raise UnseenError(
+            f"shots are drawn by class, which needs one label a sample; these labels have shape {tuple(y.shape)}"
+        )
+    picks = []
+    for label in range(classes):
+        of_class = torch.nonzero(y == label).flatten()
+        if len(of_class) < shots:
+            raise UnseenError(
+                f"class {label} has {len(of_class)} labelled samples in this domain, {shots} were asked for"
+            )
+        picks.append(of_class[torch.randperm(len(of_class), generator=generator)[:shots]])
+    return torch.cat(picks)

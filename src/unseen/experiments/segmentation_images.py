@@ -1,0 +1,77 @@
+"""What finished runs make of a few scenes: image, truth and each run's classes, side by side in one picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from unseen.api import Task
+from unseen.checks import check_int
+from unseen.errors import UnseenError
+from unseen.report.overlays import side_by_side
+from unseen.training.batches import load_split, take
+from unseen.training.run import Run
+
+
+def pictures(
+    runs: Sequence[Run], task: Task, domain: str, out: Path, *, frames: int = 4, device: str = "auto"
+) -> dict[str, Any]:  # fmt: skip
+    """Draw evenly spaced frames of a domain's test split with what each run predicts, in the order of the runs, to a PNG."""
+    if task.metric != "miou":
+        raise UnseenError(
+            f"pictures need a task that gives every pixel a class; {task.name} is measured by {task.metric}"
+        )
+    if not runs:
+        raise UnseenError("pictures need at least one finished run")
+    if out.suffix.lower() != ".png":
+        raise UnseenError(f"the picture is a PNG: name it {out.with_suffix('.png')}, not {out}")
+    check_int("frames", frames, 1)
+    names = names_of(runs)
+    data = load_split(task.domain(domain), "test")
+    index = evenly_spaced(len(data), frames)  # type: ignore[arg-type]
+    batch = take(data, torch.tensor(index))
+    guesses = {
+        name: run.load(task, device).predict(batch.x).argmax(1).cpu().numpy()
+        for name, run in zip(names, runs, strict=True)
+    }
+    images = (batch.x[0].permute(0, 2, 3, 1) * 255).round().to(torch.uint8).numpy()
+    class_names = task.class_names or tuple(map(str, range(task.classes)))
+    side_by_side(
+        out,
+        images,
+        batch.y.numpy(),
+        guesses,
+        class_names,
+        title=f"{task.name}/{task.variant}: {domain}",
+    )
+    return {
+        "picture": str(out),
+        "task": task.name,
+        "variant": task.variant,
+        "domain": domain,
+        "frames": index,
+        "runs": dict(zip(names, (str(run.folder) for run in runs), strict=True)),
+    }
+
+
+def evenly_spaced(total: int, count: int) -> list[int]:
+    """The middles of so many equal stretches: neighbouring frames are alike."""
+    return sorted(set(np.linspace(0, total, 2 * min(count, total) + 1)[1::2].astype(int).tolist()))
+
+
+def names_of(runs: Sequence[Run]) -> list[str]:
+    """The method of each run, with its seed if a method comes twice, or the runs' folders if that is not enough."""
+    configs = [run.config for run in runs]
+    names = [config["method"] for config in configs]
+    for longer in (
+        [f"{c['method']} seed {c['seed']}" for c in configs],
+        [str(run.folder) for run in runs],
+    ):
+        names = names if len(set(names)) == len(names) else longer
+    if len(set(names)) < len(names):
+        raise UnseenError(f"a run is named twice: {', '.join(names)}")
+    return names

@@ -1,0 +1,79 @@
+"""From data sets to batches: of a step, of a whole domain, of a random part."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
+
+from unseen.api import Batch, Domain
+from unseen.errors import UnseenError
+
+EVALUATION_BATCH = 256  # samples at most, and
+EVALUATION_NUMBERS = 4_000_000  # numbers: 22 street scenes, not 256
+
+
+def load_split(domain: Domain, split: str) -> Dataset:
+    try:
+        data = domain.load(split)
+        empty = len(data) == 0  # type: ignore[arg-type]
+    except (KeyError, ValueError, IndexError, FileNotFoundError, TypeError) as error:
+        raise UnseenError(
+            f'{domain.name} gives no split "{split}": {type(error).__name__}: {error}'
+        ) from error
+    if empty:
+        raise UnseenError(f"{domain.name}/{split} has 0 samples")
+    return data
+
+
+def training_batch(source: Dataset, size: int, seed: int, step: int) -> Batch:
+    """The batch of a step: a function of seed and step alone, so that a resumed run sees what it would have seen."""
+    total = len(source)  # type: ignore[arg-type]
+    epoch, place = divmod(step, total // size)
+    order = torch.randperm(total, generator=torch.Generator().manual_seed(seed * 1_000_003 + epoch))
+    return take(source, order[place * size : (place + 1) * size])
+
+
+def evaluation_size(data: Dataset) -> int:
+    """How many samples a batch may hold where nothing is learned: memory is the only bound."""
+    numbers = sum(t[0].numel() for t in take(data, torch.zeros(1, dtype=torch.int64)).x)
+    return max(1, min(EVALUATION_BATCH, EVALUATION_NUMBERS // max(1, numbers)))
+
+
+def batches_of(data: Dataset, size: int | None = None, limit: int | None = None) -> Iterator[Batch]:
+    """All samples in order; without a size, as many at a time as memory allows."""
+    total = len(data)  # type: ignore[arg-type]
+    size = evaluation_size(data) if size is None else size
+    total = total if limit is None else min(total, limit)
+    for start in range(0, total, size):
+        yield take(data, torch.arange(start, min(start + size, total)))
+
+
+def take(data: Dataset, index: Tensor) -> Batch:
+    if isinstance(data, TensorDataset):
+        return Batch.of(data[index])
+    return Batch.of(default_collate([data[i] for i in index.tolist()]))
+
+
+def subsample(data: Dataset, samples: int | None) -> Dataset:
+    """So many random samples of the data, the same at every call; all of it for None or where there are no more."""
+    total = len(data)  # type: ignore[arg-type]
+    if samples is None or samples >= total:
+        return data
+    chosen = (
+        torch.randperm(total, generator=torch.Generator().manual_seed(0))[:samples].sort().values
+    )
+    if not isinstance(data, TensorDataset):
+        return Subset(data, chosen.tolist())
+    part = copy.copy(data)  # keeps its kind, which may give more than its tensors
+    part.tensors = tuple(t[chosen] for t in data.tensors)
+    return part
+
+
+def random_part(data: Dataset, size: int) -> list[Batch]:
+    """A random part of the data, in batches: data on disk is often sorted by class."""
+    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))  # type: ignore[arg-type]
+    return [take(data, part) for part in order[:size].split(evaluation_size(data))]

@@ -1,0 +1,218 @@
+"""What a person sees while something long runs: a live line on a terminal, plain lines elsewhere; always on stderr."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Column, Table
+
+
+class RunState(NamedTuple):
+    """How one run of a grid stands."""
+
+    label: str
+    state: str  # waiting, running, done, failed
+    step: int
+    steps: int
+    said: str
+
+
+def kind_of(run: RunState) -> str:
+    """What a run's label says before its seed: runs of one kind are equally fast."""
+    return run.label.rsplit(" seed ", 1)[0]
+
+
+PLAIN_EVERY = 15.0  # seconds between lines where there is no terminal
+GRID_EVERY = 60.0  # the same for a grid, which has a line for each run
+BAR_FROM = 110  # columns; on a narrower terminal the numbers need the bar's place
+
+
+def told(watched: Mapping[str, float]) -> str:
+    """Numbers to watch, in one line."""
+    return "  ".join(f"{name} {value:.3f}" for name, value in watched.items())
+
+
+class TrainingProgress:
+    """Step, numbers to watch, speed and time left."""
+
+    def __init__(self, label: str, total: int, done: int = 0, quiet: bool = False) -> None:
+        self.label, self.total, self.first, self.quiet = label, total, done, quiet
+        self.live: Progress | None = None
+        if not quiet and sys.stderr.isatty():
+            console = Console(stderr=True)
+            bar = (BarColumn(20),) if console.width >= BAR_FROM else ()
+            columns = (
+                TextColumn("[bold]{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis")), *bar,
+                *(TextColumn(f"{{task.fields[{part}]}}", table_column=Column(no_wrap=True, min_width=width))
+                  for part, width in (("step", 5), ("numbers", 10), ("speed", 5), ("left", 7))),
+            )  # fmt: skip
+            self.live = Progress(*columns, console=console, expand=False)
+
+    def __enter__(self) -> TrainingProgress:
+        self.started = self.said = time.monotonic()
+        if self.live is not None:
+            self.live.start()
+            waiting: dict[str, Any] = {
+                "step": f"{self.first}/{self.total}",
+                "numbers": "",
+                "speed": "",
+                "left": "",
+            }
+            self.bar = self.live.add_task(
+                self.label, total=self.total, completed=self.first, **waiting
+            )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.live is not None:
+            self.live.stop()
+
+    def at(self, step: int, watched: Mapping[str, float]) -> None:
+        """Say that `step` steps are done; cheap enough to be called at every one."""
+        if self.quiet:
+            return
+        now = time.monotonic()
+        last = step >= self.total
+        if self.live is None and now - self.said < PLAIN_EVERY and not last:
+            return
+        speed = (step - self.first) / max(now - self.started, 1e-9)
+        at, pace, left = (
+            f"{step}/{self.total}",
+            f"{speed:.1f}/s",
+            f"{span((self.total - step) / max(speed, 1e-9))} left",
+        )
+        if self.live is not None:
+            self.live.update(
+                self.bar, completed=step, step=at, numbers=told(watched), speed=pace, left=left
+            )
+            return
+        self.said = now
+        print(
+            f"{self.label}: step {at}  {told(watched)}  {pace}  {left}", file=sys.stderr, flush=True
+        )
+
+
+def span(seconds: float) -> str:
+    """Seconds as a person says them: 40 s, 12:05, 3:20:00."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+class GridProgress:
+    """How every run of a grid stands: a live table on a terminal, one line per change elsewhere."""
+
+    def __init__(self, title: str, quiet: bool = False) -> None:
+        self.title, self.quiet = title, quiet
+        self.states: dict[str, str] = {}
+        self.said = time.monotonic()
+        self.first: dict[
+            str, tuple[float, int]
+        ] = {}  # when a run was first seen running, and its step then
+        self.pace: dict[
+            str, float
+        ] = {}  # seconds a step, by what a run's label says before its seed
+        self.live = (
+            Live(console=Console(stderr=True), refresh_per_second=2)
+            if not quiet and sys.stderr.isatty()
+            else None
+        )
+
+    def __enter__(self) -> GridProgress:
+        if self.live is not None:
+            self.live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.live is not None:
+            self.live.stop()
+
+    def at(self, runs: Sequence[RunState]) -> None:
+        """Show how the runs stand now."""
+        if self.quiet:
+            return
+        left = self._seconds_left(runs)
+        counted = {
+            state: sum(run.state == state for run in runs)
+            for state in ("done", "running", "waiting", "failed")
+        }
+        headline = f"{self.title}: " + ", ".join(
+            f"{n} {state}" for state, n in counted.items() if n
+        )
+        headline += f", about {span(left)} left" if left is not None else ""
+        if self.live is not None:
+            self.live.update(self._table(headline, runs))
+            return
+        due = time.monotonic() - self.said >= GRID_EVERY
+        news = [
+            run
+            for run in runs
+            if self.states.get(run.label, "waiting") != run.state
+            or (due and run.state == "running")
+        ]
+        for run in news:
+            pace = (
+                f"  {self.pace[kind]:.2f} s/step"
+                if run.state == "running" and (kind := kind_of(run)) in self.pace
+                else ""
+            )
+            print(
+                f"{run.label}: {run.state} {run.step}/{run.steps} {run.said}{pace}".rstrip(),
+                file=sys.stderr,
+            )
+        if news:
+            print(headline, file=sys.stderr, flush=True)
+        if due:
+            self.said = time.monotonic()
+        self.states = {run.label: run.state for run in runs}
+
+    def _table(self, headline: str, runs: Sequence[RunState]) -> Table:
+        table = Table(title=headline, title_justify="left")
+        for name in ("run", "state", "step", "s/step", ""):
+            table.add_column(name, justify="right" if name in ("step", "s/step") else "left")
+        done = [run for run in runs if run.state == "done"][-5:]  # more would not fit a screen
+        for run in [*done, *(run for run in runs if run.state in ("failed", "running"))]:
+            pace = self.pace.get(kind_of(run))
+            table.add_row(
+                run.label,
+                run.state,
+                f"{run.step}/{run.steps}",
+                f"{pace:.2f}" if pace else "",
+                run.said,
+            )
+        return table
+
+    def _seconds_left(self, runs: Sequence[RunState]) -> float | None:
+        now, busy = time.monotonic(), sum(run.state == "running" for run in runs)
+        for run in runs:
+            if run.state == "running":
+                since, step = self.first.setdefault(run.label, (now, run.step))
+                if run.step > step:
+                    self.pace[kind_of(run)] = (now - since) / (run.step - step)
+        if not self.pace or not busy:
+            return None
+        usual = sum(self.pace.values()) / len(self.pace)
+        todo = [run for run in runs if run.state in ("waiting", "running")]
+        paces = [self.pace.get(kind_of(run), usual) for run in todo]
+        return (
+            sum((run.steps - run.step) * pace for run, pace in zip(todo, paces, strict=True)) / busy
+        )

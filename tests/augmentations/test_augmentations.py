@@ -1,0 +1,178 @@
+"""Batch transforms: what each does to an image, by slow and obvious code, and what none of them may do."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from unseen import UnseenError
+from unseen.api import Batch
+from unseen.augmentations import (
+    AUGMENTATIONS,
+    augmentations_named,
+    augmented,
+    autoaugment,
+    cutout,
+    randconv,
+)
+from unseen.augmentations.random_convolution import deformed_convolution, sampling_grid
+
+
+def photos(n=8, side=32):
+    return torch.rand(n, 3, side, side, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("name", AUGMENTATIONS)
+def test_every_transform_keeps_shape_and_range_and_follows_the_seed(name):
+    transform, x = AUGMENTATIONS[name], photos()
+    before = x.clone()
+    made = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        made.append(transform(x))
+    assert made[0].shape == x.shape and made[0].min() >= 0 and made[0].max() <= 1
+    assert torch.equal(made[0], made[1]) and not torch.equal(made[0], made[2])
+    assert not torch.equal(made[0], x) and torch.equal(x, before)
+
+
+def test_cutout_blanks_one_square_of_the_stated_side_and_nothing_else():
+    torch.manual_seed(0)
+    x = torch.ones(200, 3, 16, 16)
+    blank = cutout(x, side=0.5)[:, 0] == 0
+    for hole in blank:
+        rows, columns = hole.any(1), hole.any(0)
+        assert torch.equal(hole, rows[:, None] & columns)  # a rectangle
+        assert rows.sum() <= 8 and columns.sum() <= 8  # smaller only where part of it falls outside
+    assert (blank.sum((1, 2)) == 64).any()
+    assert not torch.equal(blank[0], blank[1])
+
+
+def test_autoaugment_draws_a_pair_for_every_image():
+    torch.manual_seed(0)
+    same = photos(1).expand(24, -1, -1, -1).clone()
+    out = autoaugment(same)
+    assert len({row.numpy().tobytes() for row in out}) > 8
+
+
+def slow_deformed_convolution(x, weight, shake):
+    """Every tap of every pixel by hand: bilinear, zero outside."""
+    n, _, height, width = x.shape
+    out = torch.zeros(n, weight.shape[0], height, width, dtype=x.dtype)
+
+    def at(row, column):
+        return (
+            x[:, :, row, column]
+            if 0 <= row < height and 0 <= column < width
+            else torch.zeros_like(x[:, :, 0, 0])
+        )
+
+    for row in range(height):
+        for column in range(width):
+            for tap in range(9):
+                down = row + tap // 3 - 1 + float(shake[tap, row, column, 1])
+                across = column + tap % 3 - 1 + float(shake[tap, row, column, 0])
+                top, left = int(torch.tensor(down).floor()), int(torch.tensor(across).floor())
+                a, b = down - top, across - left
+                value = (1 - a) * (1 - b) * at(top, left) + (1 - a) * b * at(top, left + 1)
+                value = value + a * (1 - b) * at(top + 1, left) + a * b * at(top + 1, left + 1)
+                out[:, :, row, column] += value @ weight[:, :, tap // 3, tap % 3].T
+    return out
+
+
+def test_the_deformed_convolution_is_what_it_says():
+    g = torch.Generator().manual_seed(0)
+    x = torch.rand(2, 3, 6, 5, generator=g, dtype=torch.float64)
+    weight = torch.randn(3, 3, 3, 3, generator=g, dtype=torch.float64)
+    still = sampling_grid(torch.zeros(9, 6, 5, 2, dtype=torch.float64))
+    torch.testing.assert_close(
+        deformed_convolution(x, weight, still), F.conv2d(x, weight, padding=1)
+    )
+    shake = 0.4 * torch.randn(9, 6, 5, 2, generator=g, dtype=torch.float64)
+    expected = slow_deformed_convolution(x, weight, shake)
+    torch.testing.assert_close(deformed_convolution(x, weight, sampling_grid(shake)), expected)
+
+
+def test_randconv_leaves_a_share_of_the_images_alone():
+    torch.manual_seed(0)
+    x = photos(200, 8)
+    changed = (randconv(x, share=0.3) != x).flatten(1).any(1).float().mean()
+    assert 0.2 < changed < 0.4
+    assert torch.equal(randconv(x, share=0.0), x)
+
+
+def test_randconv_changes_colour_and_texture_but_keeps_edges_where_they_are():
+    torch.manual_seed(0)
+    x = torch.zeros(1, 3, 32, 32)
+    x[:, :, :, 16:] = 1
+    moved = 0
+    for _ in range(20):
+        steps = randconv(x, share=1.0).diff(dim=3).abs().mean((0, 1, 2))
+        moved += int(steps[13:18].sum() < steps[4:11].sum())
+    assert moved <= 2  # the strongest change stays at the edge, whatever the colours
+
+
+def test_a_batch_is_transformed_by_name_or_by_ones_own_function():
+    batch = Batch((photos(),), torch.arange(8) % 3)
+    torch.manual_seed(0)
+    assert not torch.equal(augmented(batch, "cutout").x[0], batch.x[0])
+    assert torch.equal(augmented(batch, lambda x: 1 - x).x[0], 1 - batch.x[0])
+    assert augmented(batch, None) is batch
+
+
+def test_errors_name_what_there_is_and_what_is_needed():
+    with pytest.raises(
+        UnseenError, match=r'no augmentation "blur"; there are: cutout, autoaugment, randconv'
+    ):
+        augmentations_named("blur")
+    with pytest.raises(UnseenError, match=r"augment=cutout needs images.*\(4, 5000\)"):
+        augmented(Batch((torch.rand(4, 5000),), torch.zeros(4, dtype=torch.long)), "cutout")
+
+
+@pytest.mark.parametrize("name", ["autoaugment", "randconv"])
+def test_images_that_were_normalised_already_are_refused(name):
+    with pytest.raises(UnseenError, match=f"{name} needs images in 0..1, these run from"):
+        AUGMENTATIONS[name]((photos() - 0.5) / 0.25)
+
+
+def test_label_maps_are_not_left_behind():
+    batch = Batch((photos(4),), torch.zeros(4, 32, 32, dtype=torch.long))
+    with pytest.raises(UnseenError, match="not of label maps"):
+        augmented(batch, "autoaugment")
+    assert augmented(batch, "randconv").y is batch.y
+
+
+def test_flip_crop_moves_and_mirrors_and_invents_nothing():
+    x = 0.25 + 0.5 * torch.rand(64, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(0)
+    out = augmented(Batch((x,), torch.zeros(64, dtype=torch.long)), "flip_crop").x[0]
+    padded = torch.nn.functional.pad(x, (4, 4, 4, 4))
+    kinds = set()
+    for image, moved in zip(
+        padded, out, strict=True
+    ):  # slow: each result is one of the 2 x 81 views of its image
+        views = {
+            (flip, i, j): (image.flip(2) if flip else image)[:, i : i + 8, j : j + 8]
+            for flip in (False, True) for i in range(9) for j in range(9)
+        }  # fmt: skip
+        found = [key for key, view in views.items() if torch.equal(view, moved)]
+        assert len(found) == 1
+        kinds |= {("flip", found[0][0]), ("down", found[0][1]), ("right", found[0][2])}
+    assert {
+        ("flip", False),
+        ("flip", True),
+        ("down", 0),
+        ("down", 8),
+        ("right", 0),
+        ("right", 8),
+    } <= kinds
+
+
+def test_several_augmentations_come_one_after_the_other():
+    batch = Batch((photos(4),), torch.zeros(4, dtype=torch.long))
+    torch.manual_seed(0)
+    together = augmented(batch, ["flip_crop", "cutout"])
+    torch.manual_seed(0)
+    assert torch.equal(together.x[0], augmented(augmented(batch, "flip_crop"), "cutout").x[0])
+    with pytest.raises(UnseenError, match='no augmentation "blur"'):
+        augmented(batch, ["cutout", "blur"])

@@ -1,0 +1,93 @@
+"""What real data there is to have, and what of it is here: one of several ways is enough, and a task's name will do."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from unseen.cli import data as cli_data
+from unseen.data import catalog as stock
+from unseen.data.location import VARIABLE, MissingData
+from unseen.data.publishers import DATA_SETS, data_set
+
+
+def test_list_as_json(capsys):
+    cli_data.list_(json_=True)
+    rows = json.loads(capsys.readouterr().out)["data"]
+    assert {r["name"] for r in rows} == {
+        "digits",
+        "cifar10",
+        "driving",
+        "amazon_reviews",
+        "google_commands",
+    }
+    assert {r["domain"] for r in rows if r["name"] == "digits"} == {
+        "mnist",
+        "svhn",
+        "mnist_m",
+        "syn",
+        "usps",
+    }
+    assert all(r["licence"] and r["page"].startswith("http") and r["samples"] >= 5 for r in rows)
+
+
+@pytest.mark.parametrize("name", ["cifar10", "driving", "amazon_reviews", "google_commands"])
+def test_of_what_is_missing_a_check_says_how_to_get_it(name, tmp_path):
+    rows = stock.check(name, tmp_path)
+    assert {r["state"] for r in rows} == {"missing"} and any(r["needed"] for r in rows)
+    assert all(str(tmp_path / name) in r["problem"] for r in rows)
+    assert {r["state"] for r in stock.fetch(name, tmp_path)} == {"by hand"}
+
+
+@pytest.mark.parametrize(
+    "name, there, enough",
+    [
+        ("driving", {"highway_fog", "ny_dawn", "euro_fog"}, []),
+        ("driving", {"clear", "day", "dusk"}, ["camvid_day", "carla_clear"]),
+        ("driving", {"highway_fog", *(f"{p}_{w}" for p in ("ny", "euro") for w in ("dawn", "fog", "night", "spring", "winter"))},
+         ["synthia_fog"]),
+        ("amazon_shifts", {"books raw", "dvd raw", "electronics raw", "kitchen raw"}, ["the variants whose names end in _raw"]),
+        ("cifar10_c", {"cifar10", "cifar10_c"}, ["CIFAR-10-C as published"]),
+        ("cifar_shifts", {"cifar10"}, []),
+        ("digit_pairs", {"mnist", "svhn", "mnist_m", "usps"}, ["digits"]),
+    ],
+)  # fmt: skip
+def test_one_of_several_ways_is_enough(name, there, enough):
+    data = data_set(name)
+    titles = [part.title for part in data.parts if part.domain in there or part.title in there]
+    assert data.enough_for(titles) == enough
+
+
+def test_what_another_variant_would_need_can_be_done_without(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    counted = {
+        part.domain: 7
+        for part in data_set("driving").parts
+        if not part.needed and part.domain != "clear"
+    }
+
+    def count(part, folder):
+        if part.domain not in counted:
+            raise MissingData("not here")
+        return counted[part.domain]
+
+    monkeypatch.setitem(DATA_SETS, "driving", replace(data_set("driving"), count=count))
+    cli_data.check("driving/synthia_dawn", json_=True)  # exit code 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["ok"] and not next(row for row in told["files"] if row["domain"] == "day")["needed"]
+    counted.pop("ny_fog")
+    with pytest.raises(SystemExit):
+        cli_data.check("driving", json_=True)
+
+
+@pytest.mark.skipif(
+    not Path(os.environ.get(VARIABLE, "")).joinpath("amazon_reviews").is_dir(),
+    reason="no real data here",
+)
+@pytest.mark.parametrize("name", ["cifar10", "driving", "amazon_reviews", "google_commands"])
+def test_the_real_data_that_is_here_can_be_read(name):
+    assert all(r["state"] == "ok" and r["n"] > 0 for r in stock.check(name) if r["needed"])

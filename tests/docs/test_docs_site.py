@@ -1,0 +1,261 @@
+"""The site builds without a warning and without the network, has every card with its numbers, and its tutorials run."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import multiprocessing
+import os
+import re
+import runpy
+import shlex
+import sys
+import traceback
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+import unseen
+from unseen import METHODS, TASKS, cli
+from unseen.report.published import published
+from unseen.report.tables import percent
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+RUN_AS_WRITTEN = ("your_own_model.md", "new_method.md", "new_task.md")
+
+
+class Page(HTMLParser):
+    """What a page links to, loads, and calls by an id."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.loaded: list[str] = []
+        self.ids: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        told = dict(attrs)
+        self.ids |= {told[name] for name in ("id", "name") if told.get(name)}
+        if tag == "a" and told.get("href"):
+            self.links.append(told["href"])
+        elif told.get("src") or (
+            tag == "link" and told.get("href") and told.get("rel") != "canonical"
+        ):
+            self.loaded.append(told.get("src") or told["href"])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The built site's pages by name; a warning fails the build."""
+    from mkdocs.commands.build import build
+    from mkdocs.config import load_config
+
+    os.environ.setdefault("NO_MKDOCS_2_WARNING", "1")
+    folder = tmp_path_factory.mktemp("site")
+    warned: list[str] = []
+    listener = logging.Handler(logging.WARNING)
+    listener.emit = lambda record: warned.append(record.getMessage())
+    logging.getLogger("mkdocs").addHandler(listener)
+    try:
+        build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder), strict=False))
+    finally:
+        logging.getLogger("mkdocs").removeHandler(listener)
+    assert not warned, "\n".join(warned)
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*.html")} | {
+        "": str(folder)
+    }
+
+
+def test_every_method_and_task_has_a_card_with_its_numbers_or_says_that_there_are_none(site):
+    lines = published(ROOT / "results")
+    for kind, names in (("method", METHODS), ("task", TASKS)):
+        for name in names:
+            text = site[f"{kind}s/{name}.html"].partition('id="our-numbers"')[2]
+            own = [line for line in lines if getattr(line, kind) == name]
+            assert all(line.cell() in text for line in own), f"{kind} {name}"
+            assert (f"There are no numbers of ours for this {kind} yet" in text) is not bool(own), (
+                f"{kind} {name}"
+            )
+
+
+def test_every_page_is_in_the_menu(site):
+    menu = site["index.html"]
+    for path in DOCS.rglob("*.md"):
+        assert f'href="{path.relative_to(DOCS).with_suffix(".html")}"' in menu, path
+
+
+def test_every_link_within_the_site_holds(site):
+    folder = Path(site[""])
+    pages = {name: Page(text) for name, text in site.items() if name and name != "404.html"}
+    for name, page in pages.items():
+        for link in (*page.links, *page.loaded):
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                continue
+            target = (
+                (folder / name).parent.joinpath(unquote(parts.path)).resolve()
+                if parts.path
+                else folder / name
+            )
+            if target.is_dir():
+                target = target / "index.html"
+            assert target.exists(), f"{name} links to {link}"
+            if (
+                parts.fragment
+                and target.suffix == ".html"
+                and not parts.fragment.startswith(("only-", "__"))
+            ):
+                assert unquote(parts.fragment) in pages[str(target.relative_to(folder))].ids, (
+                    f"{name} links to {link}"
+                )
+
+
+def test_no_page_loads_anything_from_the_network(site):
+    for name, text in site.items():
+        if name:
+            outside = [address for address in Page(text).loaded if urlsplit(address).netloc]
+            assert not outside, f"{name} loads {outside}"
+    for sheet in Path(site[""]).rglob("*.css"):
+        assert not re.search(r"(@import|url\()\s*['\"]?(https?:)?//", sheet.read_text()), sheet
+
+
+def test_figures_are_drawn_for_both_themes_and_are_the_same_at_every_build(site):
+    drawn = Path(site[""]) / "figures"
+    assert {path.name for path in drawn.glob("*.svg")} >= {
+        f"{n}-{t}.svg" for n in ("step", "noise", "alarm") for t in ("light", "dark")
+    }
+    draw = runpy.run_path(str(DOCS / "figures/draw.py"))
+    for name in ("noise", "mixup"):
+        assert (
+            draw["svg"](draw["FIGURES"][name], "dark") == (drawn / f"{name}-dark.svg").read_bytes()
+        )
+
+
+def test_the_reference_has_every_command_with_its_options(site):
+    page = site["reference/cli.html"]
+    for words in (["train"], ["evaluate"], ["doctor"], ["bench"], ["data", "fetch"]):
+        assert f'id="unseen-{"-".join(words)}"' in page
+    assert "--tensorboard" in page and "default: uncertainty_guided" in page
+    python = site["reference/python.html"]
+    assert "held_out" in python
+    for name in set(unseen.__all__) - {"METHODS", "TASKS"}:
+        assert re.search(rf'id="unseen\.([\w.]+\.)?{name}"', python), (
+            f"docs/reference/python.md does not show unseen.{name}"
+        )
+
+
+def test_the_limits_quote_the_results(site):
+    figures = {
+        (line.grid, line.name, name): percent(value[0])
+        for line in published(ROOT / "results")
+        for name, value in line.figures.items()
+    }
+    quoted = re.findall(
+        r"([\d.]+)<!-- ([^:>]+): ([^:>]+): ([^:>]+) -->", (DOCS / "limits.md").read_text()
+    )
+    assert len(quoted) > 5
+    for said, *where in quoted:
+        assert figures[tuple(where)] == said, where
+
+
+# ------------------------------------------------------------------------------------------ what the pages tell to run
+
+
+def blocks_of(page: Path) -> list[tuple[str, str, str]]:
+    """The page's fenced blocks: language, title, text."""
+    return re.findall(
+        r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', page.read_text(), re.DOTALL | re.MULTILINE
+    )
+
+
+def in_a_fork(act, cwd: Path) -> str:
+    """What a function prints, run in a fork of this process, which need not import torch again; fails if it fails."""
+    out = cwd / ".said"
+
+    def child():
+        os.chdir(cwd)
+        sys.path[:0] = [str(cwd)]
+        with (
+            out.open("w") as file,
+            contextlib.redirect_stdout(file),
+            contextlib.redirect_stderr(file),
+        ):
+            try:
+                act()
+            except SystemExit as end:
+                sys.exit(end.code)
+            except BaseException:
+                traceback.print_exc(file=file)
+                sys.exit(1)
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join(900)
+    text = out.read_text()
+    assert process.exitcode == 0, text
+    return text
+
+
+def run_command(line: str, cwd: Path) -> str:
+    program, *words = shlex.split(line, comments=True)
+
+    def act():
+        sys.argv = [program, *words] if program == "unseen" else words
+        cli.main() if program == "unseen" else runpy.run_path(words[0], run_name="__main__")
+
+    assert program in ("unseen", "python"), f"a tutorial runs unseen and python only, not {line!r}"
+    return in_a_fork(act, cwd)
+
+
+@pytest.mark.parametrize("name", RUN_AS_WRITTEN)
+def test_a_tutorial_runs_as_it_is_written(name, tmp_path):
+    said, files = "", []
+    for language, title, text in blocks_of(DOCS / name):
+        if title:
+            files += [title] if title not in files else []
+            with (tmp_path / title).open("a") as file:
+                file.write(text + "\n\n")
+        elif language == "sh":
+            for line in filter(str.strip, text.splitlines()):
+                said += run_command(line, tmp_path)
+    if name == "your_own_model.md":
+        said += run_command(f"python {files[0]}", tmp_path)
+        assert (
+            re.search(r"the source: .*\d\n", said)
+            and "a new microphone: " in said
+            and "ALARM" in said
+        )
+    if name == "new_method.md":
+        assert "label_smoothing" in said and "average over the unseen domains: 0." in said
+    if name == "new_task.md":
+        assert (
+            "negative" in said
+            and "average, unseen" in said
+            and "erm, wide" in (tmp_path / "results/stripes/table.md").read_text()
+        )
+
+
+def test_every_command_that_a_page_shows_can_be_given():
+    """Options and names are checked as the command line checks them; nothing is run."""
+    pages = [ROOT / "README.md", *DOCS.rglob("*.md")]
+    shown = [
+        (page, line.strip())
+        for page in pages
+        for language, _, text in blocks_of(page)
+        if language in ("sh", "console")
+        for line in text.replace("\\\n", " ").splitlines()
+        if line.strip().startswith("unseen ")
+    ]
+    assert len(shown) > 15
+    for page, line in shown:
+        words = shlex.split(re.sub(r"\[[^\]]*\]", "", line), comments=True)[
+            1:
+        ]  # [RUN ...] is what may be added
+        try:
+            cli.app.parse_args(words, exit_on_error=False, print_error=False)
+        except Exception as error:
+            pytest.fail(f"{page.name}: {line}\n{error}")

@@ -1,0 +1,153 @@
+"""Tables of published numbers say what the summaries say, and the README's is the one that the tool writes now."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from unseen.errors import UnseenError
+from unseen.report.published import WORTH, of_method, of_task, published
+from unseen.report.readme import END, START, refresh, results_table
+from unseen.training.evaluation import METRICS
+
+ROOT = Path(__file__).parents[2]
+
+
+def grid(folder, name, *lines, averages=None):
+    """A grid's summary: (task, variant, method, setting, {domain: mean}, seeds)."""
+    rows = [
+        {"task": task, "variant": variant, "method": method, "setting": setting, "domain": domain, "metric": "accuracy",
+         "selection": selection, "mean": mean if selection == "last" else 0.99, "std": 0.01, "seeds": list(range(seeds))}
+        for task, variant, method, setting, figures, seeds in lines
+        for domain, mean in {**figures, "average": sum(figures.values()) / len(figures)}.items()
+        for selection in ("last", "oracle")
+    ]  # fmt: skip
+    (folder / name).mkdir(parents=True)
+    (folder / name / "summary.json").write_text(json.dumps(rows))
+    (folder / name / "runs.json").write_text(json.dumps({"averages": averages or {}}))
+
+
+@pytest.fixture
+def results(tmp_path):
+    both = {"dusk": 0.5, "fog": 0.3}
+    grid(tmp_path, "extra", ("roads", "default", "erm", "default", both, 1),
+         ("roads", "default", "uncertainty_guided", "default", both, 1))  # fmt: skip
+    grid(tmp_path, "roads", ("roads", "default", "erm", "default", both, 3),
+         ("roads", "default", "erm", "randconv", {"dusk": 0.7, "fog": 0.7}, 3),
+         ("roads", "default", "uncertainty_guided", "default", {"dusk": 0.6, "fog": 0.5}, 3),
+         ("roads", "default", "uncertainty_guided", "randconv", {"dusk": 0.6, "fog": 0.6}, 3))  # fmt: skip
+    return tmp_path
+
+
+def test_the_readmes_row_is_of_the_tasks_own_grid_and_names_what_was_better(results):
+    table = results_table(published(results)).splitlines()
+    assert (
+        table[0]
+        == "| average over unseen domains, % | erm | uncertainty_guided | gain | best of the rest | seeds | from |"
+    )
+    cells = [
+        "[roads](docs/tasks/roads.md)",
+        "40.0 ± 1.0",
+        "55.0 ± 1.0",
+        "+15.0",
+        "erm, randconv: **70.0 ± 1.0**",
+        "3",
+    ]
+    assert table[2:] == ["| " + " | ".join([*cells, "[roads](results/roads)"]) + " |"]
+
+
+def test_a_row_of_fewer_seeds_is_not_called_the_best(tmp_path):
+    grid(tmp_path, "roads", *(("roads", "default", m, "default", {"dusk": value}, seeds)
+         for m, value, seeds in (("erm", 0.5, 3), ("gud", 0.9, 1), ("pgd", 0.6, 3), ("uncertainty_guided", 0.7, 3))))  # fmt: skip
+    row = results_table(published(tmp_path)).splitlines()[2]
+    assert "| **70.0 ± 1.0** |" in row and "| pgd: 60.0 ± 1.0 |" in row and "gud" not in row
+
+
+def test_variants_that_are_told_together_have_one_row(tmp_path):
+    lines = [
+        ("books", v, m, "default", {"x": 0.5}, 2)
+        for v in ("a", "b", "all")
+        for m in ("erm", "uncertainty_guided")
+    ]
+    grid(tmp_path, "books", *lines)
+    rows = results_table(published(tmp_path)).splitlines()[2:]
+    assert len(rows) == 1 and rows[0].startswith("| [books](docs/tasks/books.md) |")
+
+
+def test_a_grid_without_our_method_by_default_has_no_row(tmp_path):
+    grid(tmp_path, "tuning", ("roads", "default", "erm", "default", {"x": 0.5}, 1))
+    assert results_table(published(tmp_path)) == "No results yet."
+
+
+def test_cards_tell_what_models_are_worth_and_nothing_of_another_kind(results):
+    rows = json.loads((results / "roads/summary.json").read_text())
+    others = [
+        {**row, "metric": metric}
+        for row in rows
+        for metric in ("source_accuracy", "rank_correlation", "cost_ratio")
+    ]
+    before = of_task(published(results), "roads"), of_method(published(results), "erm")
+    (results / "roads/summary.json").write_text(json.dumps([*others, *rows]))
+    assert (of_task(published(results), "roads"), of_method(published(results), "erm")) == before
+    assert set(WORTH) == set(METRICS)
+
+
+def test_a_tasks_card_has_every_domain_unless_there_are_too_many(results):
+    text = of_task(published(results), "roads")
+    assert (
+        "from `results/extra/`" in text
+        and "| erm, randconv | 70.0 ± 1.0 | 70.0 ± 1.0 | 70.0 ± 1.0 | 3 |" in text
+    )
+    many = {f"c{i}": 0.1 for i in range(20)}
+    grid(
+        results,
+        "many",
+        ("skies", "default", "erm", "default", {**many, "hard": 0.3}, 1),
+        averages={"hard": ["c1", "c2"]},
+    )
+    header = of_task(published(results), "skies").splitlines()[2]
+    assert header == "|  | average, unseen | hard | seeds |"
+    assert of_task(published(results), "seas") == (
+        "There are no numbers of ours for this task yet: nothing under `results/` is of it."
+    )
+
+
+def test_a_methods_card_has_plain_training_of_the_same_grid_and_setting_beside_it(results):
+    text = of_method(published(results), "uncertainty_guided", link=lambda task: f"[{task}]")
+    assert "| [roads] | 55.0 ± 1.0 | 40.0 ± 1.0 | 3 | roads |" in text
+    assert "| [roads] | randconv | 60.0 ± 1.0 | 70.0 ± 1.0 | 3 | roads |" in text
+    assert "same grid" not in of_method(published(results), "erm")
+    assert "no numbers of ours for this method" in of_method(published(results), "gud")
+
+
+def test_the_table_goes_between_the_markers_and_nothing_else_changes(results, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"above\n{START}\nold\n{END}\nbelow\n")
+    assert refresh(page, results) == (True, results_table(published(results)))
+    text = page.read_text()
+    assert (
+        text.startswith(f"above\n{START}\n| average")
+        and text.endswith(f"|\n{END}\nbelow\n")
+        and "old" not in text
+    )
+    assert refresh(page, results)[0] is False
+    page.write_text("no markers")
+    with pytest.raises(UnseenError, match="needs the line <!-- results -->"):
+        refresh(page, results)
+
+
+def test_a_broken_summary_is_named(tmp_path):
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad/summary.json").write_text('[{"selection": "last"}]')
+    with pytest.raises(UnseenError, match=r"bad/summary.json is not a summary of results"):
+        published(tmp_path)
+
+
+def test_the_readmes_table_is_the_one_that_the_tool_writes_now():
+    text = (ROOT / "README.md").read_text()
+    written = text.partition(START)[2].partition(END)[0].strip()
+    assert written == results_table(published(ROOT / "results")), (
+        "run `unseen results` in the repository's folder"
+    )

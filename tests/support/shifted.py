@@ -1,0 +1,107 @@
+"""A small world with a source and a shifted target, as points and as pictures, and models that have learned the source."""
+
+from __future__ import annotations
+
+import copy
+from functools import cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+
+class PointNet(nn.Module):
+    """Two numbers -> two classes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(2, 24)
+        self.fc2 = nn.Linear(24, 12)
+        self.fc3 = nn.Linear(12, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc3(torch.tanh(self.fc2(torch.tanh(self.fc1(x)))))
+
+
+def points(right: float = 0.0, above: float = 4.5, n: int = 400, seed: int = 0) -> TensorDataset:
+    """Two upright strips, one for each class; those of a target stand to the right, and above the source's."""
+    g = torch.Generator().manual_seed(seed)
+    y = torch.arange(n) % 2
+    x = torch.stack([2.0 * y - 1, 4 * torch.rand(n, generator=g) - 2], dim=1) + 0.1 * torch.randn(
+        n, 2, generator=g
+    )
+    return TensorDataset(x + torch.tensor([right, above if right else 0.0]), y)
+
+
+class PictureNet(nn.Module):
+    """(N, 1, 10, 10) -> two classes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 8, 3)
+        self.fc1 = nn.Linear(8 * 16, 16)
+        self.fc2 = nn.Linear(16, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc2(F.relu(self.fc1(F.max_pool2d(F.relu(self.conv1(x)), 2).flatten(1))))
+
+
+def pictures(
+    light: float = 0.0, darkest: float | None = None, n: int = 400, seed: int = 0
+) -> TensorDataset:
+    """A bright bar, upright or lying; the background is so light, or anything between the darkest and that."""
+    g = torch.Generator().manual_seed(seed)
+    y = torch.arange(n) % 2
+    place = torch.randint(3, 7, (n, 1, 1), generator=g)
+    bar = ((torch.arange(10) - place).abs() <= 1).float().expand(n, 10, 10)
+    x = torch.where(y.view(-1, 1, 1) == 1, bar, bar.transpose(1, 2))[:, None]
+    low = light if darkest is None else darkest
+    ground = low + (light - low) * torch.rand(n, 1, 1, 1, generator=g)
+    return TensorDataset(ground + (0.9 - ground) * x + 0.1 * torch.rand(x.shape, generator=g), y)
+
+
+def learned(kind: type[nn.Module], data: TensorDataset, steps: int = 300) -> nn.Module:
+    """The model after plain training."""
+    torch.manual_seed(0)
+    model = kind()
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    x, y = data.tensors
+    for _ in range(steps):
+        pick = torch.randint(len(y), (64,))
+        optimizer.zero_grad()
+        F.cross_entropy(model(x[pick]), y[pick]).backward()
+        optimizer.step()
+    return model
+
+
+@cache
+def _start(name: str) -> nn.Module:
+    with torch.random.fork_rng(
+        devices=[]
+    ):  # the first to ask must not draw other numbers than the second
+        return (
+            learned(PointNet, points())
+            if name == "points"
+            else learned(PictureNet, pictures(), 100)
+        )
+
+
+def start(name: str) -> nn.Module:
+    """A model that knows the source, "points" or "pictures"."""
+    return copy.deepcopy(_start(name))
+
+
+def accuracy(model: nn.Module, data: TensorDataset) -> float:
+    x, y = data.tensors
+    with torch.no_grad():
+        return float((model(x).argmax(1) == y).float().mean())
+
+
+def few(data: TensorDataset, shots: int) -> TensorDataset:
+    """The first so many of each class."""
+    x, y = data.tensors
+    chosen = torch.cat(
+        [torch.nonzero(y == label).flatten()[:shots] for label in range(int(y.max()) + 1)]
+    )
+    return TensorDataset(x[chosen], y[chosen])

@@ -1,0 +1,240 @@
+"""unseen.training.fit on a user's own model and loader."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tiny import TinyNet
+from torch.utils.data import DataLoader, TensorDataset
+
+import unseen
+from unseen import UnseenError
+from unseen.adaptation import fine_tune
+
+
+def loader(n=60, batch=20, classes=3):
+    g = torch.Generator().manual_seed(0)
+    y = torch.arange(n) % classes
+    x = torch.randn(n, 2, 8, 8, generator=g) + y.view(-1, 1, 1, 1).float()
+    return DataLoader(TensorDataset(x, y), batch)
+
+
+def make(**settings):
+    torch.manual_seed(0)
+    return unseen.UncertaintyGuided(
+        TinyNet(), sites=["conv1"], embedding="fc1", draws=2, **settings
+    )
+
+
+def test_uncertainty_grows_away_from_the_source():
+    net = unseen.fit(make(lr=0.003), loader(), steps=40, held_out=loader(), progress=False)
+    x = loader().dataset.tensors[0]
+    assert net.uncertainty(3 * x + 2).mean() > 1.5 * net.uncertainty(x).mean()
+
+
+def test_uncertainty_before_training_says_what_to_do():
+    with pytest.raises(
+        UnseenError, match=r"train with unseen.training.fit, or call unseen.calibrate"
+    ):
+        make().uncertainty(torch.randn(2, 2, 8, 8))
+
+
+def test_a_model_that_flattens_with_view_works_too():
+    class View(TinyNet):
+        def forward(self, x):
+            h = self.conv1(x)
+            h = torch.tanh(h.view(h.size(0), -1)[:, :5])
+            return self.fc2(torch.tanh(self.fc1(h)))
+
+    x, _ = loader().dataset.tensors
+    net = unseen.UncertaintyGuided(
+        View(), sites=["conv1"], embedding="fc1", draws=2, warmup=1, ascent_steps=1
+    )
+    unseen.fit(net, loader(), steps=4, progress=False)
+    assert net.predict(x).shape == (60, 3) and net.uncertainty(x).shape == (60,)
+
+
+def test_statistics_come_from_all_of_a_sorted_loader():
+    x = torch.cat([torch.full((3000, 2, 8, 8), float(c)) for c in range(3)])
+    data = TensorDataset(x, torch.arange(9000) // 3000)
+    net = make()
+    unseen.calibrate(net, DataLoader(data, 500))
+    with torch.no_grad():
+        per_class = torch.stack(
+            [net.score_features(x[3000 * c : 3000 * c + 1]) for c in range(3)]
+        ).mean(0)[0]
+    torch.testing.assert_close(net.reference.mean, per_class)
+    assert len(net.reference.held_out) >= 2000
+
+
+@pytest.mark.parametrize(
+    ("held_out", "warning"),
+    [
+        (200, None),
+        (199, "calibrated on 199 held-out source samples"),
+        (None, "calibrated on training data"),
+    ],
+)
+def test_an_alarm_that_may_not_keep_its_promise_is_warned_about(held_out, warning, caplog):
+    unseen.calibrate(
+        unseen.ERM(TinyNet()), loader(), None if held_out is None else loader(held_out)
+    )
+    assert [warning in text for text in caplog.messages] == ([True] if warning else [])
+
+
+def test_a_rate_that_the_held_out_samples_cannot_keep_is_warned_about(caplog):
+    net = unseen.ERM(TinyNet())
+    unseen.calibrate(net, loader(), loader(200))
+    net.threshold(1, 0.01)
+    assert not caplog.messages
+    net.threshold(1, 0.001)
+    assert caplog.messages == [
+        "a false-alarm rate of 0.001 takes 1000 held-out source samples or more to be kept for single samples, here are 200"
+    ]
+
+
+def test_alarm_says_what_score_and_threshold_say():
+    net = unseen.fit(make(lr=0.003), loader(), steps=40, held_out=loader(), progress=False)
+    x = loader().dataset.tensors[0]
+    assert net.alarm(3 * x + 2) and not net.alarm(x)
+    assert net.domain_score(x) <= net.threshold(60, 0.01) < net.domain_score(3 * x + 2)
+
+
+def test_several_inputs_are_passed_on():
+    class Two(TinyNet):
+        def forward(self, x, scale):
+            return super().forward(x * scale.view(-1, 1, 1, 1))
+
+    x, y = loader().dataset.tensors
+    pairs = [((x[:20], torch.ones(20)), y[:20]), ([x[20:40], torch.ones(20)], y[20:40])]
+    net = unseen.UncertaintyGuided(
+        Two(), sites=["conv1"], embedding="fc1", draws=2, warmup=1, ascent_steps=1
+    )
+    unseen.fit(net, pairs, steps=4, progress=False)
+    assert net.predict((x[:5], torch.ones(5))).shape == (5, 3)
+    adapted = fine_tune(net, (x[:9], torch.ones(9)), y[:9], steps=3)
+    assert adapted(x[:5], torch.ones(5)).shape == (5, 3)
+
+
+def test_a_nan_loss_is_caught_at_its_step():
+    x, y = loader().dataset.tensors
+    x = x.clone()
+    x[25] = float("nan")
+    with pytest.raises(UnseenError, match="the loss is nan at step 2"):
+        unseen.fit(make(), DataLoader(TensorDataset(x, y), 20), steps=5, progress=False)
+
+
+@pytest.mark.parametrize(
+    "data, text",
+    [
+        ([], "the loader is empty"),
+        (
+            DataLoader(
+                TensorDataset(torch.randn(3, 2, 8, 8), torch.zeros(3, dtype=torch.int64)),
+                8,
+                drop_last=True,
+            ),
+            "is empty",
+        ),
+        ([torch.randn(3, 2, 8, 8)], r"must yield \(x, y\), it yielded Tensor"),
+        (
+            [({"image": torch.randn(3, 2, 8, 8)}, torch.zeros(3))],
+            "inputs must be a tensor or a tuple of tensors, not dict",
+        ),
+        ([(torch.randn(3, 2, 8, 8), [0, 1, 2])], "y as a tensor of class numbers"),
+    ],
+)
+def test_a_bad_loader_is_named(data, text):
+    with pytest.raises(UnseenError, match=text):
+        unseen.fit(make(), data, steps=2, progress=False)
+
+
+def test_a_model_that_returns_no_logits_is_named():
+    class Pair(TinyNet):
+        def forward(self, x):
+            return super().forward(x), x
+
+    net = unseen.UncertaintyGuided(Pair(), sites=["conv1"], embedding="fc1")
+    with pytest.raises(
+        UnseenError, match=r"must return logits \(N, C\) or \(N, C, H, W\), it returned tuple"
+    ):
+        unseen.fit(net, loader(), steps=2, progress=False)
+
+
+@pytest.mark.parametrize("steps", [0, -1, 2.5, True])
+def test_bad_steps_are_named(steps):
+    with pytest.raises(UnseenError, match="steps must be a whole number"):
+        unseen.fit(make(), loader(), steps=steps, progress=False)
+
+
+def test_an_unknown_device_is_named():
+    with pytest.raises(UnseenError, match="device must be auto, cpu or cuda"):
+        unseen.fit(make(), loader(), steps=1, device="tpu", progress=False)
+
+
+def test_progress_goes_to_stderr_only(capsys):
+    unseen.fit(make(), loader(), steps=2)
+    captured = capsys.readouterr()
+    assert captured.out == "" and "step 2/2" in captured.err and "loss" in captured.err
+
+
+def test_what_can_be_read_only_once_is_refused_before_training():
+    data = [(torch.randn(4, 2, 8, 8), torch.tensor([0, 1, 2, 0]))]
+    net = unseen.ERM(TinyNet())
+    with pytest.raises(UnseenError, match="loader can be gone through only once"):
+        unseen.fit(net, (pair for pair in data), steps=1, progress=False)
+    with pytest.raises(UnseenError, match="held_out can be gone through only once"):
+        unseen.fit(net, data, steps=1, held_out=iter(data), progress=False)
+    with pytest.raises(UnseenError, match="held_out is empty"):
+        unseen.fit(net, data, steps=1, held_out=[], progress=False)
+    assert net.steps_done == 0
+
+
+def test_nan_in_one_sample_cannot_silence_the_alarm():
+    net = unseen.fit(make(lr=0.003), loader(), steps=3, progress=False)
+    x = loader().dataset.tensors[0].clone()
+    x[0, 0, 0, 0] = float("nan")
+    with pytest.raises(UnseenError, match="look for NaN"):
+        net.alarm(x)
+    with pytest.raises(UnseenError, match="x is empty"):
+        net.alarm(x[:0])
+
+
+def test_a_loader_without_a_length_serves():
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            x, y = loader().dataset.tensors
+            return iter(zip(x, y, strict=True))
+
+    net = unseen.fit(
+        make(), DataLoader(Stream(), 16), steps=5, held_out=DataLoader(Stream(), 16), progress=False
+    )
+    assert len(net.reference.held_out) == 60
+
+
+def test_a_function_of_ones_own_transforms_any_input():
+    seen = []
+    data = [(torch.randn(6, 5), torch.arange(6) % 3)]
+    model = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3))
+    unseen.fit(
+        unseen.ERM(model),
+        data,
+        steps=1,
+        augment=lambda x: seen.append(x.shape) or 2 * x,
+        progress=False,
+    )
+    assert seen == [(6, 5)]
+
+
+@pytest.mark.parametrize("method", ["uncertainty_guided", "gud", "m_ada"])
+def test_a_method_that_would_never_start_says_so(method, caplog):
+    net = unseen.METHODS[method](TinyNet(), sites=["conv1"], embedding="fc1")
+    unseen.fit(net, loader(), steps=2, progress=False)
+    assert "plain training" in caplog.text
+
+
+def test_fine_tuning_refuses_labels_that_do_not_fit():
+    x, y = loader().dataset.tensors
+    for labels in (y[:29], y[:29].tolist(), y[:0]):
+        with pytest.raises(UnseenError, match="one label for each of the 30 samples"):
+            fine_tune(TinyNet(), x[:30], labels)

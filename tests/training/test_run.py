@@ -1,0 +1,429 @@
+"""Runs on disk: killed ones resume to the same bits, targets are for the exam, errors leave nothing half-written."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+from tiny import TinyNet
+from torch.utils.data import Dataset, TensorDataset
+
+from unseen import Domain, Task, UnseenError
+from unseen.experiments import adapt as adapting
+from unseen.experiments import evaluate as exam
+from unseen.training import run
+from unseen.training.checkpoint import read_tensors
+
+QUICK = {"steps": 12, "batch": 8, "log_every": 2, "checkpoint_every": 4}
+
+
+def data(shift=0.0, n=48):
+    g = torch.Generator().manual_seed(3)
+    y = torch.arange(n) % 3
+    return TensorDataset(torch.randn(n, 2, 8, 8, generator=g) + y.view(-1, 1, 1, 1) + shift, y)
+
+
+def tiny_task(**changes):
+    task = Task(
+        name="tiny", summary="a toy", classes=3, model=TinyNet, sites=("conv1", "conv2"), embedding="fc1",
+        source=Domain("near", lambda split: data()),
+        targets=(Domain("far", lambda split: data(2.0)), Domain("farther", lambda split: data(5.0))),
+        presets={"fast": {**QUICK, "uncertainty_guided": {"warmup": 3, "ascent_rounds": 2, "ascent_steps": 2, "draws": 2}}},
+    )  # fmt: skip
+    return replace(task, **changes)
+
+
+def weights(folder):
+    return (folder / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("method", ["erm", "uncertainty_guided"])
+def test_the_same_seed_gives_the_same_file_and_another_does_not(tmp_path, method):
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        run.train(tiny_task(), method, tmp_path / name, seed=seed, progress=False)
+    assert weights(tmp_path / "a") == weights(tmp_path / "b") != weights(tmp_path / "c")
+
+
+def test_a_finished_run_holds_what_it_should_and_resuming_it_does_nothing(tmp_path):
+    out = tmp_path / "run"
+    run.train(tiny_task(), "uncertainty_guided", out, progress=False)
+    assert {p.name for p in out.iterdir()} == {
+        "config.json", "records.jsonl", "model.safetensors", "source.safetensors", "figures", "done",
+    }  # fmt: skip
+    before = {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in out.rglob("*") if p.is_file()}
+    run.train(tiny_task(), "uncertainty_guided", out, resume=True, progress=False)
+    assert before == {
+        p: (p.stat().st_mtime_ns, p.read_bytes()) for p in out.rglob("*") if p.is_file()
+    }
+
+
+def test_records_are_flat_and_hold_what_the_figures_need(tmp_path):
+    done = run.train(tiny_task(), "uncertainty_guided", tmp_path / "run", progress=False)
+    records = done.records()
+    assert all({"run", "step", "domain", "split", "metric", "value"} == set(r) for r in records)
+    metrics = {r["metric"] for r in records if r["split"] == "train"}
+    assert metrics >= {
+        "loss", "source_loss", "perturbed_loss", "mixed_loss", "transport", "sigma/conv1", "clamped/conv1", "sigma/conv2",
+        "a", "b", "tau", "lambda", "seconds_per_step",
+    }  # fmt: skip
+    last = sorted((tmp_path / "run/figures").iterdir())[-1]
+    assert last.name == "step_000012.safetensors"
+    arrays = read_tensors(last)
+    assert set(arrays) == {"embedding", "embedding_plus", "labels", "shift", "y_plus", "lambda"}
+    assert arrays["shift"].shape == (8, 6, 6) and (arrays["shift"] >= 0).all()
+    torch.testing.assert_close(arrays["y_plus"].sum(1), torch.ones(len(arrays["y_plus"])))
+    before_ascent = read_tensors(tmp_path / "run/figures/step_000002.safetensors")
+    assert not torch.equal(before_ascent["embedding_plus"], arrays["embedding_plus"])
+
+
+def test_snapshots_and_logging_change_no_bit_of_the_training(tmp_path):
+    run.train(tiny_task(), "uncertainty_guided", tmp_path / "a", progress=False)
+    task = tiny_task(
+        presets={"fast": {**tiny_task().presets["fast"], "log_every": 1, "checkpoint_every": 1}}
+    )
+    run.train(task, "uncertainty_guided", tmp_path / "b", progress=False)
+    assert weights(tmp_path / "a") == weights(tmp_path / "b")
+
+
+class Interrupted(Exception):
+    pass
+
+
+@pytest.mark.parametrize("method", ["erm", "uncertainty_guided"])
+@pytest.mark.parametrize("at", [2, 5, 9])
+def test_a_run_interrupted_anywhere_resumes_to_the_same_bits(tmp_path, monkeypatch, method, at):
+    whole = run.train(tiny_task(), method, tmp_path / "whole", progress=False)
+    original = run.training_batch
+
+    def failing(source, size, seed, step):
+        if step == at:
+            raise Interrupted
+        return original(source, size, seed, step)
+
+    monkeypatch.setattr(run, "training_batch", failing)
+    with pytest.raises(Interrupted):
+        run.train(tiny_task(), method, tmp_path / "cut", progress=False)
+    monkeypatch.setattr(run, "training_batch", original)
+    resumed = run.train(tiny_task(), method, tmp_path / "cut", resume=True, progress=False)
+    assert weights(tmp_path / "whole") == weights(tmp_path / "cut")
+    assert (tmp_path / "whole/source.safetensors").read_bytes() == (
+        tmp_path / "cut/source.safetensors"
+    ).read_bytes()
+
+    def told(r):
+        return [
+            (x["step"], x["metric"], x["value"])
+            for x in r.records()
+            if x["metric"] != "seconds_per_step"
+        ]
+
+    assert told(whole) == told(resumed)
+
+
+def test_kill_9_and_resume_reach_the_same_bits(tmp_path):
+    """A real process, killed at an arbitrary moment after its first checkpoint, more than once."""
+    words = [
+        sys.executable,
+        "-m",
+        "unseen.cli",
+        "train",
+        "mini_digits",
+        "--method",
+        "uncertainty_guided",
+        "--seed",
+        "3",
+    ]
+    for setting in (
+        "steps=14",
+        "batch=8",
+        "draws=1",
+        "warmup=2",
+        "ascent_rounds=3",
+        "ascent_steps=2",
+        "checkpoint_every=2",
+    ):
+        words += ["--set", setting]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run(
+        [*words, "--out", str(tmp_path / "whole")], check=True, env=env, capture_output=True
+    )
+    cut = tmp_path / "cut"
+    kills = 0
+    for pause in (0.0, 0.35):
+        process = subprocess.Popen(
+            [*words, "--out", str(cut), "--resume"],
+            env=env,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        stamp = cut / "state.safetensors"
+        seen = stamp.stat().st_mtime_ns if stamp.exists() else None
+        deadline = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < deadline:
+            if stamp.exists() and stamp.stat().st_mtime_ns != seen:
+                time.sleep(pause)
+                process.send_signal(signal.SIGKILL)
+                break
+            time.sleep(0.005)
+        process.wait()
+        kills += process.returncode == -signal.SIGKILL
+        assert not (cut / "done").exists() or process.returncode == 0
+    assert kills >= 1
+    subprocess.run(
+        [*words, "--out", str(cut), "--resume"], check=True, env=env, capture_output=True
+    )
+    assert weights(tmp_path / "whole") == weights(cut)
+    assert not list(cut.rglob(".*")), "what a kill in the middle of a write leaves is swept away"
+
+
+def test_training_is_given_the_source_and_nothing_else(tmp_path):
+    def refuse(split):
+        raise AssertionError("training touched a target")
+
+    def only_train_and_val(split):
+        assert split in ("train", "val")
+        return data()
+
+    task = tiny_task(targets=(Domain("far", refuse),), source=Domain("near", only_train_and_val))
+    run.train(task, "uncertainty_guided", tmp_path / "run", progress=False)
+    with pytest.raises(AssertionError):
+        exam.evaluate(run.Run(tmp_path / "run"), task)
+
+
+def test_evaluate_gives_the_promised_keys_and_writes_records_once(tmp_path):
+    done = run.train(tiny_task(), "erm", tmp_path / "run", progress=False)
+    for _ in range(2):
+        result = exam.evaluate(done, tiny_task())
+    assert set(result["domains"]) == {"far", "farther"} and result["source"]["name"] == "near"
+    assert all(
+        set(d) == {"accuracy", "n"} and 0 <= d["accuracy"] <= 1 and d["n"] == 48
+        for d in result["domains"].values()
+    )
+    assert result["average"] == pytest.approx(
+        sum(d["accuracy"] for d in result["domains"].values()) / 2
+    )
+    tests = [r for r in done.records() if r["split"] == "test"]
+    assert sorted(r["domain"] for r in tests) == ["far", "farther", "near"]
+
+
+def test_score_and_adapt_give_the_promised_keys(tmp_path):
+    done = run.train(
+        tiny_task(),
+        "uncertainty_guided",
+        tmp_path / "run",
+        overrides={"steps": 30, "lr": 0.003},
+        progress=False,
+    )
+    near, far = (exam.score(done, tiny_task(), name) for name in ("source", "farther"))
+    assert {"domain", "score", "threshold", "alarm", "n"} <= set(far)
+    assert far["alarm"] and not near["alarm"] and far["score_name"] == "sigma"
+    adapted = adapting.adapt(
+        done, tiny_task(), "far", 4, draws=3, settings={"steps": 60, "lr": 0.01}, progress=False
+    )
+    assert {"before", "after_mean", "after_std", "source_before", "source_after"} <= set(adapted)
+    assert len(set(adapted["after"])) > 1 and adapted["after_mean"] > adapted["before"]
+
+
+def test_a_run_without_heads_scores_with_a_named_fallback(tmp_path):
+    done = run.train(tiny_task(), "erm", tmp_path / "run", progress=False)
+    result = exam.score(done, tiny_task(), "far")
+    assert result["score_name"] == "max_softmax" and result["fallback"]
+
+
+class Augmented(Dataset):
+    """A data set that draws random numbers of its own."""
+
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, i):
+        return data().tensors[0][i] + 0.1 * torch.randn(2, 8, 8), i % 3
+
+
+def test_a_run_on_data_that_draws_random_numbers_resumes_to_the_same_bits(tmp_path, monkeypatch):
+    task = tiny_task(source=Domain("near", lambda split: Augmented()))
+    run.train(task, "erm", tmp_path / "whole", progress=False)
+    original = run.training_batch
+
+    def failing(source, size, seed, step):
+        if step == 9:
+            raise Interrupted
+        return original(source, size, seed, step)
+
+    monkeypatch.setattr(run, "training_batch", failing)
+    with pytest.raises(Interrupted):
+        run.train(task, "erm", tmp_path / "cut", progress=False)
+    monkeypatch.setattr(run, "training_batch", original)
+    run.train(task, "erm", tmp_path / "cut", resume=True, progress=False)
+    assert weights(tmp_path / "whole") == weights(tmp_path / "cut")
+
+
+class OnDemand(Dataset):
+    """A data set that is not tensors in memory."""
+
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, i):
+        return data().tensors[0][i], i % 3
+
+
+def test_any_dataset_trains(tmp_path):
+    task = tiny_task(source=Domain("near", lambda split: OnDemand()))
+    assert run.train(task, "erm", tmp_path / "run", overrides={"steps": 2}, progress=False).done
+
+
+# ---------------------------------------------------------------------------------------------------- clear errors
+
+
+def wrong_labels(split):
+    return TensorDataset(torch.randn(20, 2, 8, 8), torch.full((20,), 7))
+
+
+def not_a_number(split):
+    return TensorDataset(torch.full((20, 2, 8, 8), float("nan")), torch.arange(20) % 3)
+
+
+@pytest.mark.parametrize(
+    "changes, overrides, text",
+    [
+        ({}, {"stpes": 3}, "erm has no setting stpes; there are: steps, batch"),
+        ({}, {"steps": 0}, "steps must be a whole number of at least 1, not 0"),
+        ({}, {"steps": 1.5}, "steps must be a whole number"),
+        ({}, {"lr": "fast"}, "lr must be a number, not 'fast'"),
+        ({}, {"batch": 1000}, "near/train has 48 samples, fewer than one batch of 1000"),
+        (
+            {
+                "source": Domain(
+                    "near",
+                    lambda split: TensorDataset(torch.zeros(0, 2, 8, 8), torch.zeros(0).long()),
+                )
+            },
+            {},
+            "has 0 samples",
+        ),
+        (
+            {"source": Domain("near", wrong_labels)},
+            {},
+            "labels run from 7 to 7; a model with 3 outputs takes 0 to 2",
+        ),
+        ({"source": Domain("near", not_a_number)}, {}, "the loss is nan at step 1"),
+        ({"embedding": "fc9"}, {}, 'no embedding "fc9"'),
+    ],
+)
+def test_errors_at_the_start_leave_nothing_behind(tmp_path, changes, overrides, text):
+    with pytest.raises(UnseenError, match=text):
+        run.train(
+            tiny_task(**changes), "erm", tmp_path / "run", overrides=overrides, progress=False
+        )
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_site_that_is_never_reached_leaves_nothing_behind(tmp_path):
+    class Spare(TinyNet):
+        def __init__(self):
+            super().__init__()
+            self.spare = torch.nn.Linear(2, 2)
+
+    with pytest.raises(UnseenError, match="never reached spare"):
+        task = tiny_task(model=Spare, sites=("spare",))
+        run.train(
+            task, "uncertainty_guided", tmp_path / "run", overrides={"warmup": 0}, progress=False
+        )
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_in_use_is_not_overwritten(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(UnseenError, match="is not empty: add --resume"):
+        run.train(tiny_task(), "erm", tmp_path, progress=False)
+    with pytest.raises(UnseenError, match=r"config.json does not exist"):
+        run.train(tiny_task(), "erm", tmp_path, resume=True, progress=False)
+    assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
+    with pytest.raises(UnseenError, match="is a file; --out names a folder"):
+        run.train(tiny_task(), "erm", tmp_path / "notes.txt", progress=False)
+
+
+def test_resuming_with_other_settings_is_refused_by_name(tmp_path):
+    run.train(tiny_task(), "erm", tmp_path / "run", progress=False)
+    for changed, text in (
+        ({"overrides": {"lr": 0.5}}, "started with lr = 0.0001, now it is 0.5"),
+        ({"seed": 4}, "seed = 0, now it is 4"),
+    ):
+        with pytest.raises(UnseenError, match=text):
+            run.train(tiny_task(), "erm", tmp_path / "run", resume=True, progress=False, **changed)
+
+
+def test_a_corrupt_checkpoint_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "_finish", lambda *a: (_ for _ in ()).throw(Interrupted()))
+    with pytest.raises(Interrupted):
+        run.train(tiny_task(), "erm", tmp_path / "run", progress=False)
+    monkeypatch.undo()
+    state = tmp_path / "run/state.safetensors"
+    state.write_bytes(state.read_bytes()[:1000])
+    with pytest.raises(UnseenError, match=r"state.safetensors is not a whole safetensors file"):
+        run.train(tiny_task(), "erm", tmp_path / "run", resume=True, progress=False)
+
+
+def test_an_unfinished_run_cannot_be_evaluated(tmp_path):
+    with pytest.raises(UnseenError, match="there is no run"):
+        exam.evaluate(run.Run(tmp_path / "none"), tiny_task())
+    half = run.train(tiny_task(), "erm", tmp_path / "half", progress=False)
+    (half.folder / "done").unlink()
+    with pytest.raises(UnseenError, match="not finished: go on with --resume"):
+        exam.evaluate(half, tiny_task())
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved/config.json").write_text(json.dumps({"format": 1}))
+    with pytest.raises(UnseenError, match=r"what net.save wrote is for unseen.load"):
+        exam.evaluate(run.Run(tmp_path / "saved"), tiny_task())
+
+
+def test_bad_questions_are_named(tmp_path):
+    done = run.train(tiny_task(), "erm", tmp_path / "run", progress=False)
+    with pytest.raises(
+        UnseenError, match='no domain "mars" in tiny; it has: source, near, far, farther'
+    ):
+        exam.score(done, tiny_task(), "mars")
+    with pytest.raises(UnseenError, match="--batch must lie between 1 and the 48 samples"):
+        exam.score(done, tiny_task(), "far", batch=1000)
+    with pytest.raises(UnseenError, match="false-alarm rate must lie between 0 and 1"):
+        exam.score(done, tiny_task(), "far", false_alarm_rate=2)
+    with pytest.raises(UnseenError, match="near is the source"):
+        adapting.adapt(done, tiny_task(), "near", 3)
+    with pytest.raises(
+        UnseenError, match="class 0 has 16 labelled samples in this domain, 99 were asked for"
+    ):
+        adapting.adapt(done, tiny_task(), "far", 99, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("records.jsonl", b"\xff\xfe\x00\n", "records.jsonl cannot be read"),
+        ("records.jsonl", b'{"run": "a"}\n{"run": "a"}\n', "line 1 is not a record"),
+        (
+            "config.json",
+            b'{"format": 1, "method": "erm", "settings": {}}',
+            "is not a run's: it lacks run, task, seed, loop",
+        ),
+    ],
+)
+def test_a_run_whose_files_were_spoilt_is_refused_by_name(tmp_path, name, content, said):
+    done = run.train(tiny_task(), "erm", tmp_path / "run", progress=False)
+    (tmp_path / "run" / name).write_bytes(content)
+    with pytest.raises(UnseenError, match=said):
+        exam.evaluate(done, tiny_task())
+
+
+def test_a_finished_run_without_its_model_is_not_called_finished(tmp_path):
+    run.train(tiny_task(), "erm", tmp_path / "run", progress=False)
+    (tmp_path / "run/model.safetensors").unlink()
+    with pytest.raises(UnseenError, match=r"has lost its model.safetensors"):
+        run.train(tiny_task(), "erm", tmp_path / "run", resume=True, progress=False)
