@@ -23,6 +23,7 @@ from unseen.detection.source_statistics import (
 )
 from unseen.errors import UnseenError
 from unseen.nn.hooks import captured, evaluating, laid_out_for, perturbable_layers, submodule
+from unseen.schema import hyperparameters
 
 ScoreAt = Literal["site", "embedding"]
 
@@ -295,20 +296,8 @@ class Method(nn.Module):
 
     @classmethod
     def settings_of(cls) -> dict[str, inspect.Parameter]:
-        """The hyperparameters, by name, read from the signature, and from the parent's where it takes **common."""
-        found: dict[str, inspect.Parameter] = {}
-        for make in (vars(kind)["__init__"] for kind in cls.__mro__ if "__init__" in vars(kind)):
-            hints = typing.get_type_hints(make)
-            parameters = inspect.signature(make).parameters.values()
-            own = {
-                p.name: p.replace(annotation=hints[p.name])
-                for p in parameters
-                if p.kind is p.KEYWORD_ONLY
-            }
-            found = {**{name: p for name, p in own.items() if name not in found}, **found}
-            if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-                break
-        return found
+        """The hyperparameters, by name."""
+        return hyperparameters(cls)
 
     def settings(self) -> dict[str, Any]:
         """The hyperparameters in force."""
