@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
@@ -22,7 +21,13 @@ from unseen.detection.source_statistics import (
     lack_of_confidence,
 )
 from unseen.errors import UnseenError
+from unseen.functional.losses import cross_entropy as cross_entropy
 from unseen.nn.hooks import captured, evaluating, laid_out_for, perturbable_layers, submodule
+from unseen.nn.inputs import check_targets as check_targets
+from unseen.nn.inputs import describe_type
+from unseen.nn.inputs import images as images
+from unseen.nn.inputs import in_unit_range as in_unit_range
+from unseen.nn.inputs import inputs as inputs
 from unseen.schema import hyperparameters
 
 ScoreAt = Literal["site", "embedding"]
@@ -40,53 +45,17 @@ class Batch(NamedTuple):
         if isinstance(pair, Batch):
             return pair
         if not isinstance(pair, list | tuple) or len(pair) != 2:
-            raise UnseenError(f"the loader must yield (x, y), it yielded {_kind(pair)}")
+            raise UnseenError(f"the loader must yield (x, y), it yielded {describe_type(pair)}")
         x, y = pair
         x = inputs(x)
         if not isinstance(y, Tensor):
             raise UnseenError(
-                f"the loader must yield y as a tensor of class numbers, it yielded {_kind(y)}"
+                f"the loader must yield y as a tensor of class numbers, it yielded {describe_type(y)}"
             )
         return cls(x, y if y.is_floating_point() or y.dtype == torch.bool else y.long())
 
     def to(self, device: torch.device | str) -> Batch:
         return Batch(tuple(t.to(device) for t in self.x), self.y.to(device))
-
-
-def inputs(x: Any) -> tuple[Tensor, ...]:
-    """The model's inputs as a tuple of tensors."""
-    x = tuple(x) if isinstance(x, list | tuple) else (x,)
-    if not x or not all(isinstance(t, Tensor) for t in x):
-        raise UnseenError(
-            f"inputs must be a tensor or a tuple of tensors, not {', '.join(map(_kind, x)) or 'nothing'}"
-        )
-    return x
-
-
-def images(x: tuple[Tensor, ...], wanted_by: str) -> Tensor:
-    """The one input, if it is a batch of images (N, C, H, W)."""
-    if len(x) != 1 or x[0].dim() != 4 or not x[0].is_floating_point():
-        shapes = ", ".join(f"{tuple(t.shape)} of {str(t.dtype).removeprefix('torch.')}" for t in x)
-        raise UnseenError(
-            f"{wanted_by} needs images, one input (N, C, H, W) of floats; this model is given {shapes}"
-        )
-    return x[0]
-
-
-def in_unit_range(x: Tensor, wanted_by: str) -> Tensor:
-    """The images, if they lie in 0..1."""
-    low, high = float(x.min()), float(x.max())
-    if not (low >= 0 and high <= 1):
-        raise UnseenError(
-            f"{wanted_by} needs images in 0..1, these run from {low:.3g} to {high:.3g}: normalise inside the model"
-        )
-    return x
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return f"a {type(value).__name__} of {len(value)}"
-    return type(value).__name__
 
 
 @dataclass(frozen=True)
@@ -150,37 +119,6 @@ class Task:
         if name not in known:
             raise UnseenError(f'no domain "{name}" in {self.name}; it has: {", ".join(known)}')
         return known[name]
-
-
-def cross_entropy(logits: Tensor, target: Tensor, ignore: int = -100) -> Tensor:
-    """Mean cross-entropy with class numbers (N, ...) or with class probabilities (N, C, ...)."""
-    if not target.is_floating_point():
-        return F.cross_entropy(logits, target, ignore_index=ignore)
-    return -(target * F.log_softmax(logits, dim=1)).sum(1).mean()
-
-
-def check_targets(logits: Any, y: Tensor, ignore: int = -100) -> None:
-    """Class numbers must be whole, in range, and of the logits' shape without its class axis."""
-    if not isinstance(logits, Tensor) or logits.dim() < 2:
-        shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-        raise UnseenError(
-            f"the model must return logits (N, C) or (N, C, H, W), it returned {shape}"
-        )
-    if y.dtype != torch.int64:
-        raise UnseenError(f"labels must be whole class numbers (int64), not {y.dtype}")
-    expected = (logits.shape[0], *logits.shape[2:])
-    if tuple(y.shape) != expected:
-        raise UnseenError(
-            f"labels have shape {tuple(y.shape)}; logits {tuple(logits.shape)} need {expected}"
-        )
-    kept = y[y != ignore]
-    if kept.numel() == 0:
-        raise UnseenError(f"no label in this batch counts: all are {ignore}, the one to ignore")
-    low, high = int(kept.min()), int(kept.max())
-    if low < 0 or high >= logits.shape[1]:
-        raise UnseenError(
-            f"labels run from {low} to {high}; a model with {logits.shape[1]} outputs takes 0 to {logits.shape[1] - 1}"
-        )
 
 
 NO_STATISTICS = "no source statistics yet: train with unseen.training.fit, or call unseen.calibrate(net, loader)"

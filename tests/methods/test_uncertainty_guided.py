@@ -423,9 +423,9 @@ def test_mixing_before_the_last_site_is_refused():
     [
         (torch.tensor([0, 1, 2, 3]), "labels run from 0 to 3; a model with 3 outputs takes 0 to 2"),
         (torch.tensor([0, -1, 2, 1]), "labels run from -1"),
-        (torch.tensor([0.0, 1.0, 2.0, 1.0]), "labels must be whole class numbers"),
+        (torch.tensor([0.0, 1.0, 2.0, 1.0]), "labels must be class indices"),
         (torch.tensor([[0], [1], [2], [1]]), r"labels have shape \(4, 1\)"),
-        (torch.full((4,), -100), "no label in this batch counts"),
+        (torch.full((4,), -100), "every label of this batch is the ignored one"),
     ],
 )
 def test_bad_labels_are_named(y, text):
