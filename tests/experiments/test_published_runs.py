@@ -10,7 +10,7 @@ import pytest
 from unseen.errors import UnseenError
 from unseen.report.published import WORTH, of_method, of_task, published
 from unseen.report.readme import END, START, refresh, results_table
-from unseen.training.evaluation import METRICS
+from unseen.functional.metrics import METRICS
 
 ROOT = Path(__file__).parents[2]
 

@@ -32,7 +32,7 @@ from unseen.errors import UnseenError
 from unseen.training.batches import batches_of, load_split, random_part, take
 from unseen.training.checkpoint import locked, save_method, write_atomically
 from unseen.training.config import describe_type, matches_type
-from unseen.training.evaluation import evaluate_metric
+from unseen.training.evaluation import evaluate_metric, with_model
 from unseen.training.fit import REMEMBERED, calibrate
 from unseen.training.run import Run, checked_seed, commit_here
 
@@ -134,8 +134,10 @@ class AdaptationData:
         )
         return Labelled(*take(self.pool, chosen))
 
-    def worth(self, net: Method | nn.Module, data: Dataset, ignore_label: int) -> float:
-        return evaluate_metric(self.task.metric, net, data, ignore_label).value
+    def worth(self, net: Method, data: Dataset, model: nn.Module | None = None) -> float:
+        """Return the task's metric of the method, with the weights of `model` if one is given."""
+        net = net if model is None else with_model(net, model)
+        return evaluate_metric(self.task.metric, net, data, net.ignore_label).value
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,7 @@ def one_draw(
     checked = Subset(ground.held_out, order[:REMEMBERED].tolist())
 
     def worth(model: nn.Module) -> float:
-        return ground.worth(model, checked, net.ignore_label)
+        return ground.worth(net, checked, model)
 
     return Drawn(*held_back(net.model, adapted, worth, plan.keep_source))
 
@@ -235,13 +237,13 @@ def adapt(
     ground = AdaptationData(task, domain)
     # Before anything is trained: this is where a domain without labels is found out.
     before, source_before = (
-        ground.worth(net, data, net.ignore_label) for data in (ground.test, ground.source_test)
+        ground.worth(net, data) for data in (ground.test, ground.source_test)
     )
     after, source_after, shares = [], [], []
     for draw in range(draws):
         drawn = one_draw(net, ground, plan, draw_seed(seed, draw), progress)
-        after.append(ground.worth(drawn.model, ground.test, net.ignore_label))
-        source_after.append(ground.worth(drawn.model, ground.source_test, net.ignore_label))
+        after.append(ground.worth(net, ground.test, drawn.model))
+        source_after.append(ground.worth(net, ground.source_test, drawn.model))
         shares.append(drawn.share)
         if draw == 0 and out is not None:
             figures = {ground.target.name: after[0], task.source.name: source_after[0]}
@@ -295,7 +297,7 @@ def save_adapted(
         json.dumps({**told, "folder": ""}, sort_keys=True).encode()
     ).hexdigest()[:8]
     at = {"run": digest, "step": config["loop"]["steps"], "metric": task.metric}
-    held_out = ground.worth(net, ground.held_out, net.ignore_label)
+    held_out = ground.worth(net, ground.held_out)
     records = [{**at, "domain": task.source.name, "split": "val", "value": held_out}]
     records += [
         {**at, "domain": name, "split": "test", "value": value} for name, value in figures.items()

@@ -309,7 +309,7 @@ def _work(task: str, folder: Path, plan: Plan, seed: int, told: dict[str, Any], 
         drawn = one_draw(net, ground, plan, seed, progress=False)
         cost = {"seconds": time.monotonic() - began, "cpu_seconds": time.process_time() - used}
         target, source = (
-            ground.worth(drawn.model, data, net.ignore_label)
+            ground.worth(net, data, drawn.model)
             for data in (ground.test, ground.source_test)
         )
         write_json(

@@ -18,11 +18,11 @@ from unseen.checks import check_int
 from unseen.detection.registry import LogitScore, Score, scores_of
 from unseen.detection.source_statistics import bootstrap_interval
 from unseen.errors import UnseenError
+from unseen.functional.metrics import METRICS, confusion_matrix
 from unseen.report.uncertainty import SCORES_FILE, auroc, fpr_at_95, pages, summary
 from unseen.report.uncertainty_figure import figure, figure_name
 from unseen.training.batches import evaluation_size, load_split, random_part, take
 from unseen.training.checkpoint import locked, read_json, write_atomically
-from unseen.training.evaluation import METRICS, confusion_matrix
 from unseen.training.fit import REMEMBERED
 from unseen.training.progress import TrainingProgress
 from unseen.training.run import Run, checked_seed

@@ -23,7 +23,7 @@ from unseen.training.checkpoint import (
     write_atomically,
     write_tensors,
 )
-from unseen.training.evaluation import Measured, evaluate_metric
+from unseen.training.evaluation import Evaluation, evaluate_metric
 from unseen.training.fit import REMEMBERED, calibrate
 from unseen.training.run import Run, checked_seed
 from unseen.training.sample_images import examples_of
@@ -98,7 +98,7 @@ def _as_kept(net: Method, run: Run, step: int) -> Method:
 
 
 def _records(
-    run: str, task: Task, step: int, domain: str, measured: Measured, bound: int | None
+    run: str, task: Task, step: int, domain: str, measured: Evaluation, bound: int | None
 ) -> list[dict[str, Any]]:
     at = {"run": run, "step": step, "domain": domain, "split": "test"}
     of_classes = {
@@ -112,7 +112,7 @@ def _records(
     ]
 
 
-def _by_class(task: Task, measured: Measured) -> dict[str, dict[str, float | None]]:
+def _by_class(task: Task, measured: Evaluation) -> dict[str, dict[str, float | None]]:
     """The figures of each class under its name; None for a class that is neither there nor guessed."""
     if not measured.per_class:
         return {}

@@ -1,8 +1,8 @@
-"""What a prediction is worth: every metric is a function of one confusion matrix."""
+"""Metrics over a data set. Every method is evaluated by its own `predict`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
 from typing import NamedTuple
 
 import torch
@@ -11,74 +11,55 @@ from torch.utils.data import Dataset
 
 from unseen.api import Method
 from unseen.errors import UnseenError
+from unseen.functional.metrics import METRICS, class_iou, confusion_matrix
 from unseen.nn.hooks import evaluating, laid_out_for
 from unseen.training.batches import batches_of
 
 
-class Measured(NamedTuple):
-    """A metric on one domain: its value, over how many samples, and by class where the metric has such a thing."""
+class Evaluation(NamedTuple):
+    """A metric on one domain, with the confusion matrix it comes from."""
 
     value: float
-    n: int
-    per_class: tuple[float, ...] = ()  # nan for a class that is neither there nor guessed
-    confusion: Tensor | None = (
-        None  # (C, C): how often each class (row) was taken for each (column)
-    )
+    n: int  # samples
+    per_class: tuple[float, ...] = ()  # IoU; nan for a class that never occurs
+    confusion: Tensor | None = None  # (C, C), rows are labels
 
 
-def accuracy(confusion: Tensor) -> float:
-    """Accuracy: the share of labels that were met."""
-    return float(confusion.diagonal().sum() / confusion.sum())
-
-
-def class_iou(confusion: Tensor) -> Tensor:
-    """Intersection over union of each class, (C,); nan for a class that is neither there nor guessed."""
-    met = confusion.diagonal().double()
-    return met / (confusion.sum(0) + confusion.sum(1) - confusion.diagonal())
-
-
-def mean_iou(confusion: Tensor) -> float:
-    """Mean over the classes that are there or were guessed."""
-    return float(class_iou(confusion).nanmean())
-
-
-METRICS: dict[str, Callable[[Tensor], float]] = {"accuracy": accuracy, "miou": mean_iou}
-
-
-def confusion_matrix(logits: Tensor, y: Tensor, ignore: int = -100) -> Tensor:
-    """How often each class (row) was taken for each (column) in one batch, (C, C)."""
-    classes, guess, counted = logits.shape[1], logits.argmax(1).cpu(), y != ignore
-    labels = y[counted]
-    if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
-        found = f"{int(labels.min())} to {int(labels.max())}"
-        raise UnseenError(
-            f"labels run from {found}; a model with {classes} outputs takes 0 to {classes - 1}"
-        )
-    return torch.bincount(labels * classes + guess[counted], minlength=classes**2).reshape(
-        classes, classes
-    )
+def evaluate_metric(
+    metric: str, net: Method | nn.Module, data: Dataset, ignore: int = -100
+) -> Evaluation:
+    """Compute a metric over a data set."""
+    confusion, samples = confusion_over(net, data, ignore)
+    per_class = tuple(class_iou(confusion).tolist()) if metric == "miou" else ()
+    return Evaluation(METRICS[metric](confusion), samples, per_class, confusion)
 
 
 @torch.no_grad()
-def confusion_of(net: Method | nn.Module, data: Dataset, ignore: int = -100) -> tuple[Tensor, int]:
-    """How often each class (row) was taken for each (column), (C, C), and how many samples there were."""
+def confusion_over(
+    net: Method | nn.Module, data: Dataset, ignore: int = -100
+) -> tuple[Tensor, int]:
+    """Return the confusion matrix over a data set, (C, C), and the number of samples."""
     counts: Tensor | None = None
     samples = 0
-    model = net.model if isinstance(net, Method) else net
-    with evaluating(model):
-        for batch in batches_of(data):
-            pairs = confusion_matrix(model(*laid_out_for(model, batch.x)), batch.y, ignore)
-            counts = pairs if counts is None else counts + pairs
-            samples += len(batch.y)
+    for batch in batches_of(data):
+        pairs = confusion_matrix(_predict(net, batch.x), batch.y, ignore)
+        counts = pairs if counts is None else counts + pairs
+        samples += len(batch.y)
     if counts is None or not counts.any():
         raise UnseenError("a domain to evaluate on has no labels that count")
     return counts, samples
 
 
-def evaluate_metric(
-    metric: str, net: Method | nn.Module, data: Dataset, ignore: int = -100
-) -> Measured:
-    """The metric of that name on all of the data."""
-    confusion, samples = confusion_of(net, data, ignore)
-    per_class = tuple(class_iou(confusion).tolist()) if metric == "miou" else ()
-    return Measured(METRICS[metric](confusion), samples, per_class, confusion)
+def with_model(net: Method, model: nn.Module) -> Method:
+    """Return a copy of a method with the weights of another model of the same architecture."""
+    net = copy.deepcopy(net)
+    net.model.load_state_dict(model.state_dict())
+    return net
+
+
+def _predict(net: Method | nn.Module, x: tuple[Tensor, ...]) -> Tensor:
+    if isinstance(net, Method):
+        return net.predict(x)
+    with evaluating(net):
+        logits: Tensor = net(*laid_out_for(net, x))
+    return logits
