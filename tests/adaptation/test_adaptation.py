@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,11 +12,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from shifted import PointNet, accuracy, few, pictures, points, start
+from shifted import PointNet, accuracy, few, pictures, points, start, strips
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from unseen import Domain, Task, UnseenError
+from unseen import Domain, UnseenError
 from unseen.adaptation import (
     ADAPTATIONS,
     FEW_LABELS,
@@ -36,29 +37,6 @@ QUICK = {
     "fine_tune": {"steps": 3}, "fada": {"steps": 4, "discriminator_steps": 2}, "ccsa": {"steps": 3},
     "dirt_t": {"steps": 4, "refresh": 1}, "se": {"steps": 3}, "sbada": {"steps": 4, "width": 4},
 }  # fmt: skip
-
-
-def strips(task_name: str = "strips") -> Task:
-    """Two strips of points; the target's stand so far to the right that no boundary serves both domains."""
-    seeds = {"train": 0, "val": 1, "test": 2}
-    return Task(
-        name=task_name,
-        summary="points",
-        source=Domain("left", lambda split: points(seed=seeds[split])),
-        targets=(Domain("right", lambda split: points(1.5, 0.0, seed=10 + seeds[split])),),
-        classes=2,
-        model=PointNet,
-        sites=("fc1",),
-        embedding="fc2",
-        presets={
-            "fast": {
-                "steps": 150,
-                "batch": 32,
-                "lr": 0.01,
-                "uncertainty_guided": {"draws": 1, "ascent_steps": 1},
-            }
-        },
-    )
 
 
 @pytest.fixture(scope="module")
@@ -382,12 +360,13 @@ def unseen(*words, cwd):
 
 
 def test_the_command_adapts_and_saves(trained, tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "support"))
+    support = str(ROOT / "tests/support")
+    monkeypatch.setenv("PYTHONPATH", support + os.pathsep + os.environ.get("PYTHONPATH", ""))
     words = [
         "adapt",
         trained.folder,
         "--task",
-        "test_adaptation:strips",
+        "shifted:strips",
         "--shots",
         5,
         "--draws",

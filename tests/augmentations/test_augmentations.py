@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,6 +14,7 @@ from unseen.augmentations import (
     AUGMENTATIONS,
     augmentations_named,
     augmented,
+    auto_augment,
     autoaugment,
     cutout,
     randconv,
@@ -53,6 +56,15 @@ def test_autoaugment_draws_a_pair_for_every_image():
     same = photos(1).expand(24, -1, -1, -1).clone()
     out = autoaugment(same)
     assert len({row.numpy().tobytes() for row in out}) > 8
+
+
+def test_autoaugment_without_kornia_names_the_extra(monkeypatch):
+    auto_augment._load_policy.cache_clear()
+    for name in [n for n in sys.modules if n.partition(".")[0] == "kornia"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "kornia", None)
+    with pytest.raises(UnseenError, match=r"needs kornia: pip install 'unseen\[augment\]'"):
+        autoaugment(photos())
 
 
 def slow_deformed_convolution(x, weight, shake):

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import cmath
-import math
-
 import numpy as np
 import pytest
+from slow_speech import slow_log_mel
+from sweep import SWEEP
 
 from unseen.data import mel
 
-N = np.arange(16_000)
-T = N / 16_000
-# A sweep from 100 Hz to 3.9 kHz over noise that any machine makes alike.
-SWEEP = 0.5 * np.sin(2 * np.pi * (100 * T + 1900 * T**2)) + 0.1 * (
-    N * N * 7919 % 65537 / 65537 - 0.5
-) * (1 + np.sin(20 * T))
+T = np.arange(16_000) / 16_000
 # librosa 0.11.0: power_to_db(filters.mel(sr=16000, n_fft=2048, n_mels=32) @ abs(stft(SWEEP)) ** 2, ref=1.0)[::8, ::8]
 LIBROSA = [
     [22.7203, -23.0962, -17.2201, -7.9863],
@@ -86,39 +80,6 @@ def test_each_band_has_the_area_one_and_all_of_the_spectrum_is_in_some_band():
     assert (filters[:, 1:-1].sum(0) > 0).all()
     with pytest.raises(ValueError, match="read-only"):
         filters[0, 0] = 1
-
-
-def slow_log_mel(samples: np.ndarray, band: int, frame: int) -> float:
-    """One value by the definition, sum by sum."""
-    window, corners = (
-        [],
-        [
-            float(mel.hz_of_mel(np.array(m)))
-            for m in np.linspace(0, float(mel.mel_of_hz(np.array(8000.0))), 34)
-        ],
-    )
-    for n in range(2048):
-        at = 512 * frame - 1024 + n
-        sample = samples[at] if 0 <= at < len(samples) else 0.0
-        window.append(sample * math.sin(math.pi * n / 2048) ** 2)
-    low, peak, high = corners[band : band + 3]
-    power = 0.0
-    for k in range(1025):
-        hz = k * 16_000 / 2048
-        if low < hz < high:
-            weight = (
-                ((hz - low) / (peak - low) if hz <= peak else (high - hz) / (high - peak))
-                * 2
-                / (high - low)
-            )
-            power += (
-                weight
-                * abs(
-                    sum(x * cmath.exp(-2j * math.pi * k * n / 2048) for n, x in enumerate(window))
-                )
-                ** 2
-            )
-    return 10 * math.log10(max(power, 1e-10))
 
 
 @pytest.mark.parametrize(("band", "frame"), [(0, 0), (7, 13), (12, 31), (16, 16)])

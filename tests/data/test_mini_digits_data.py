@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from edge_features import edge_features
 from sklearn.linear_model import RidgeClassifier
 from torch import Tensor
 
@@ -31,15 +32,6 @@ def digest(pixels: Tensor, labels: Tensor) -> str:
 
 def pixel_features(pixels: Tensor) -> np.ndarray:
     return pixels.float().mean(1).flatten(1).numpy() / 255
-
-
-def edge_features(pixels: Tensor) -> np.ndarray:
-    """How much edge of each direction each 4x4 cell has, blind to colour and to which side is light."""
-    down, across = np.gradient(pixels.float().mean(1).numpy(), axis=(1, 2))
-    direction = np.floor((np.arctan2(down, across) % np.pi) * 8 / np.pi).clip(0, 7)
-    edges = np.hypot(down, across)[:, None] * (direction[:, None] == np.arange(8)[:, None, None])
-    cells = edges.reshape(len(pixels), 8, 8, 4, 8, 4).sum((3, 5)).reshape(len(pixels), -1)
-    return np.sqrt(cells / cells.sum(1, keepdims=True))
 
 
 def accuracy(features, fitted_on: tuple[Tensor, Tensor], scored_on: tuple[Tensor, Tensor]) -> float:

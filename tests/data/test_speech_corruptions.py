@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_mel import SWEEP
+from slow_speech import phase_vocoder
+from sweep import SWEEP
 
 from unseen.data import speech_corruptions as sc
 from unseen.data.mel import log_mel, stft
@@ -67,20 +68,6 @@ def test_a_hastened_short_clip_is_followed_by_silence_and_a_slow_one_cut():
     assert np.abs(fast[:, 10]).max() > 100
 
 
-def vocoder(spectrum: np.ndarray, rate: float) -> np.ndarray:
-    """A phase vocoder as textbooks have it, frame by frame."""
-    advance = 2 * np.pi * 512 * np.arange(1025) / 2048
-    padded = np.concatenate([spectrum, np.zeros((1025, 2))], axis=1)
-    phase, out = np.angle(spectrum[:, 0]), []
-    for step in np.arange(0, spectrum.shape[1], rate):
-        left, right = padded[:, int(step)], padded[:, int(step) + 1]
-        share = step - int(step)
-        out.append(((1 - share) * np.abs(left) + share * np.abs(right)) * np.exp(1j * phase))
-        turn = np.angle(right) - np.angle(left) - advance
-        phase = phase + advance + turn - 2 * np.pi * np.round(turn / (2 * np.pi))
-    return np.stack(out, axis=1)
-
-
 # librosa 0.11.0: as LIBROSA in test_mel, of phase_vocoder(stft(SWEEP), rate=1 + scale), [2::8, 1:28:8]
 LIBROSA = {
     0.17: [
@@ -101,7 +88,7 @@ LIBROSA = {
 @pytest.mark.parametrize("scale", LIBROSA)
 def test_stretch_is_a_phase_vocoder_as_far_as_a_picture_can_tell(scale):
     ours = sc.hurried(SPECTRUM, scale)
-    theirs = vocoder(SPECTRUM, 1 + scale)[:, :32]
+    theirs = phase_vocoder(SPECTRUM, 1 + scale)[:, :32]
     assert ours.shape == (1025, 32)
     np.testing.assert_allclose(np.abs(ours[:, : theirs.shape[1]]), np.abs(theirs), atol=1e-9)
     assert not ours[:, theirs.shape[1] :].any(), "behind a hurried word there is silence"

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from test_adaptation import strips
+from shifted import strips
 
 from unseen import UnseenError
 from unseen.experiments import evaluate as exam
@@ -24,7 +24,7 @@ from unseen.training import run
 HERE = Path(__file__).parents[1] / "support"
 ROOT = HERE.parents[1]
 GRID = """
-task = "test_adaptation:strips"
+task = "shifted:strips"
 seeds = [0]
 shots = [3, 5]
 draws = 2
@@ -76,7 +76,7 @@ def starts(tmp_path_factory):
             method,
             where,
             overrides={"steps": 40},
-            task_word="test_adaptation:strips",
+            task_word="shifted:strips",
             progress=False,
         )
         exam.evaluate(done, strips())

@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
+from unseen import Domain, Task
+
 
 class PointNet(nn.Module):
     """Two numbers -> two classes."""
@@ -32,6 +34,29 @@ def points(right: float = 0.0, above: float = 4.5, n: int = 400, seed: int = 0) 
         n, 2, generator=g
     )
     return TensorDataset(x + torch.tensor([right, above if right else 0.0]), y)
+
+
+def strips(task_name: str = "strips") -> Task:
+    """Two strips of points; the target's stand so far to the right that no boundary serves both domains."""
+    seeds = {"train": 0, "val": 1, "test": 2}
+    return Task(
+        name=task_name,
+        summary="points",
+        source=Domain("left", lambda split: points(seed=seeds[split])),
+        targets=(Domain("right", lambda split: points(1.5, 0.0, seed=10 + seeds[split])),),
+        classes=2,
+        model=PointNet,
+        sites=("fc1",),
+        embedding="fc2",
+        presets={
+            "fast": {
+                "steps": 150,
+                "batch": 32,
+                "lr": 0.01,
+                "uncertainty_guided": {"draws": 1, "ascent_steps": 1},
+            }
+        },
+    )
 
 
 class PictureNet(nn.Module):

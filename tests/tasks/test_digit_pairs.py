@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_digits_data import write_mat, write_mnist, write_usps
+from digit_files import write_mat, write_mnist, write_usps
 
 from unseen.data.location import VARIABLE
 from unseen.errors import UnseenError

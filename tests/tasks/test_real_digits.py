@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from edge_features import edge_features
 from sklearn.linear_model import RidgeClassifier
-from test_mini_digits_data import edge_features
 
 from unseen.cli import data as cli_data
 from unseen.data import digits, digits_shifts

@@ -1,4 +1,4 @@
-"""AutoAugment: each image goes through one of 25 learned pairs of operations (Cubuk et al., CVPR 2019)."""
+"""AutoAugment: one of 25 learned pairs of operations per image (Cubuk et al., CVPR 2019)."""
 
 from __future__ import annotations
 
@@ -15,27 +15,30 @@ if TYPE_CHECKING:
     from kornia.augmentation.auto import AutoAugment
 
 
-# CIFAR-10's policy and not SVHN's: SVHN is an unseen domain of the digits benchmark, and a policy learned on it has seen it.
+# The default policy is CIFAR-10's: SVHN is an unseen domain of the digits benchmark, and a policy
+# that was searched on it has seen it.
 def autoaugment(x: Tensor, policy: str = "cifar10") -> Tensor:
-    """Draw a pair of operations for every image; kornia, which does the operations, draws one for the whole batch."""
+    """Apply a randomly drawn pair of operations to each image.
+
+    kornia draws one pair for the whole batch; the paper draws one per image, as is done here.
+    """
     if x.shape[1] != 3:
-        raise UnseenError(
-            f"autoaugment's operations need three colour channels; these images have {x.shape[1]}"
-        )
+        raise UnseenError(f"autoaugment needs images with 3 colour channels, got {x.shape[1]}")
     in_unit_range(x, "autoaugment")
-    pairs = list(_pairs(policy).children())
-    chosen = torch.randint(len(pairs), (x.shape[0],))
+    pairs = list(_load_policy(policy).children())
+    index = torch.randint(len(pairs), (x.shape[0],))
     out = torch.empty_like(x)
-    for index in chosen.unique().tolist():
-        rows = (chosen == index).to(x.device)
-        out[rows] = pairs[index](x[rows]).clamp(0, 1)
+    for i in index.unique().tolist():
+        rows = (index == i).to(x.device)
+        out[rows] = pairs[i](x[rows]).clamp(0, 1)
     return out
 
 
 @cache
-def _pairs(policy: str) -> AutoAugment:
-    from kornia.augmentation.auto import (
-        AutoAugment,  # two seconds to import: only where it is needed
-    )
+def _load_policy(policy: str) -> AutoAugment:
+    try:  # kornia takes two seconds to import
+        from kornia.augmentation.auto import AutoAugment
+    except ImportError as error:
+        raise UnseenError("autoaugment needs kornia: pip install 'unseen[augment]'") from error
 
     return AutoAugment(policy)
