@@ -22,9 +22,12 @@ from torch import Tensor
 
 from unseen.data.mini_digits import images
 from unseen.detection.source_statistics import SourceStatistics, relative_deviation
-from unseen.functional.mixup import Mixing, draw_mixing, mix_targets, pool
-from unseen.functional.noise import Draws, Gaussian, GaussianHead, Sign, add_noise
+from unseen.functional.mixup import Mixing, mix_targets
+from unseen.functional.noise import Gaussian, Sign, perturb
+from unseen.functional.pooling import pool
 from unseen.models import DigitsNet
+from unseen.nn.heads import GaussianHead
+from unseen.nn.random import Draws, draw_mixing
 
 INK = {"light": "#22303c", "dark": "#d6dde4"}
 ORANGE, BLUE, GREEN, GREY = "#d1603d", "#4a8fbd", "#7aa85c", "#9aa7b4"
@@ -57,7 +60,7 @@ def noise(theme: str) -> Any:
         for mu, colour in ((-2.0, BLUE), (0.0, GREEN), (2.0, ORANGE)):
             for sigma, line in ((0.3, "-"), (1.0, "--")):
                 gaussian = Gaussian(torch.full_like(many, mu), torch.full_like(many, sigma))
-                added = add_noise(many, gaussian, Draws([0]).normal(many), 1, 1, False, 1.0, sign)
+                added = perturb(many, gaussian, Draws([0]).normal(many)[0], 1.0, sign)
                 height, edges = np.histogram(added.numpy(), bins=160, range=(-5, 5), density=True)
                 centres = (edges[1:] + edges[:-1]) / 2
                 axes.plot(
@@ -86,7 +89,7 @@ def draws(theme: str) -> Any:
     figure, grid = plt.subplots(len(rows), 7, figsize=(7, 2.35), layout="constrained")
     for axes, (title, over) in zip(grid, rows.items(), strict=True):
         noise = Draws(range(6)).normal(h, over)  # type: ignore[arg-type]
-        shown = add_noise(h, quiet, noise, 6, 1, True, 2 * spread, "both")
+        shown = torch.cat([h, *(perturb(h, quiet, eps, 2 * spread, "both") for eps in noise)])
         for place, (cell, picture) in enumerate(zip(axes, shown, strict=True)):
             low, high = float(shown[place].min()), float(shown.max())
             cell.imshow(

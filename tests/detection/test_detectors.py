@@ -14,10 +14,10 @@ from torch import nn
 
 import unseen
 from unseen import ERM, METHODS, UncertaintyGuided, UnseenError
-from unseen.detection.registry import OF_METHOD, SCORES, scores_of
 from unseen.detection.logits import Energy, Entropy, MaxSoftmax, TotalVariance
 from unseen.detection.mahalanobis import class_gaussians, nearest_squared
-from unseen.functional.mixup import pool
+from unseen.detection.registry import OF_METHOD, SCORES, scores_of
+from unseen.functional.pooling import pool
 from unseen.nn.hooks import evaluating
 from unseen.report.uncertainty import auroc, fpr_at_95, rank_correlation
 

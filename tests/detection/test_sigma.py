@@ -18,8 +18,8 @@ from unseen.detection.registry import SCORES
 from unseen.detection.sigma import LOOKS
 from unseen.detection.source_statistics import EmbeddingShiftPredictor
 from unseen.experiments import evaluate as exam
-from unseen.functional.noise import Draws, fresh_seeds
 from unseen.nn.hooks import captured
+from unseen.nn.random import Draws, fresh_seeds
 from unseen.training.run import Run, train
 
 
@@ -75,7 +75,7 @@ def test_transport_is_what_single_draws_show(run):
     slow = torch.zeros_like(seen["fc1"])
     with torch.no_grad():
         for seed in seeds:
-            moved = net.perturbed_pass(Batch((x,), torch.zeros(6).long()))(
+            moved = net.perturbed_forward(Batch((x,), torch.zeros(6).long()))(
                 theta, (x,), Draws([seed])
             ).embedding
             slow += (moved - seen["fc1"]).square() / LOOKS

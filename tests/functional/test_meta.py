@@ -8,13 +8,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from scipy.special import betainc, betaincinv
-from tiny import TinyNet, slow_noise, slow_two_site_pass, soft_cross_entropy, tiny_batch
+from slow_noise import slow_draw, slow_two_site_forward, soft_cross_entropy
+from tiny import TinyNet, tiny_batch
 
 from unseen import UncertaintyGuided
 from unseen.functional.meta import inner_step
-from unseen.functional.mixup import lottery, mix_targets
+from unseen.functional.mixup import mix_targets, relaxed_bernoulli
 from unseen.functional.noise import kl_divergence
-from unseen.nn.perturbed_forward import PerturbedPass
+from unseen.nn.perturbed_forward import PerturbedForward
 
 SEEDS = [21, 22]
 PRINTED = {
@@ -69,15 +70,15 @@ def slow_objective(net, batch, quantiles):
     }
     total = net.source_weight * source.detach()
     for k, seed in enumerate(SEEDS):
-        plain, _, g1, g2 = slow_two_site_pass(net, fast, x, seed, net.heads_read)
+        plain, _, g1, g2 = slow_two_site_forward(net, fast, x, seed, net.heads_read)
         if net.mixup == "learnable":
             a, b, tau = net.mixup_head(g1)
             lam = torch.tensor(betaincinv(a.detach().numpy(), b.detach().numpy(), quantiles[k]))
         else:
             tau, lam = torch.full((len(y),), 0.5, dtype=torch.float64), torch.tensor(quantiles[k])
         shapes = [(len(y) * 4 * 6 * 6,), (len(y) * 5 * 1 * 1,)]
-        won = lottery(tau, uniform_of(seed, shapes, len(y)), net.temperature)
-        mixed, *_ = slow_two_site_pass(net, fast, x, seed, net.heads_read, lam)
+        won = relaxed_bernoulli(tau, uniform_of(seed, shapes, len(y)), net.temperature)
+        mixed, *_ = slow_two_site_forward(net, fast, x, seed, net.heads_read, lam)
         soft = mix_targets(y, lam, won, 3, net.rho)
         inputs = {"conv1": x, "conv2": _second_input(net, fast, x, seed)}
         kl = sum(
@@ -100,7 +101,7 @@ def _second_input(net, fast, x, seed):
     h1 = F.conv2d(x, fast["conv1.weight"], fast["conv1.bias"])
     if net.heads_read == "perturbed":
         g1 = net.heads["conv1"](x)
-        (eps,) = slow_noise(seed, tuple(h1.shape))
+        (eps,) = slow_draw(seed, tuple(h1.shape))
         h1 = h1 + F.softplus(g1.mu + g1.sigma * eps)
     return F.avg_pool2d(torch.tanh(h1), 2)
 
@@ -125,7 +126,7 @@ def by_finite_differences(net, batch, quantiles, params, direction, step=1e-5):
     return (values[0] - values[1]) / (2 * step)
 
 
-def _spy(seen, call=PerturbedPass.__call__):
+def _spy(seen, call=PerturbedForward.__call__):
     def spied(self, *args, **kwargs):
         seen.append(call(self, *args, **kwargs))
         return seen[-1]
@@ -137,7 +138,7 @@ def gradients(net, batch):
     """meta_gradients, and the quantile of every lambda that was drawn."""
     net.zero_grad()
     drawn = []
-    with mock.patch.object(PerturbedPass, "__call__", _spy(drawn)):
+    with mock.patch.object(PerturbedForward, "__call__", _spy(drawn)):
         net.meta_gradients(batch, SEEDS)
     lam, mixing = drawn[-1].lam.detach().numpy(), drawn[-1].mixing
     if net.mixup == "learnable":

@@ -10,7 +10,7 @@ from torch import nn
 from unseen import UnseenError
 from unseen.api import Batch, cross_entropy
 from unseen.methods.self_super import SelfSuper, rotations, turns
-from unseen.nn.embedding_head import EmbeddingHead, embedded, width_at
+from unseen.nn.heads import EmbeddingHead, embed, width_at
 
 
 def slopes(seed: int, n: int = 8) -> Batch:
@@ -29,7 +29,7 @@ def make(model=None, **settings):
 
 def rotations_told(net: SelfSuper, x: torch.Tensor) -> torch.Tensor:
     with torch.no_grad():
-        return net.head(embedded(net.model, "fc1", (rotations(x),))).argmax(1)
+        return net.head(embed(net.model, "fc1", (rotations(x),))).argmax(1)
 
 
 def test_rotations_by_hand():
@@ -114,7 +114,7 @@ def test_the_head_finds_its_width_and_averages_a_map(layer):
 
 def test_a_width_that_cannot_be_known_is_named():
     model = nn.Sequential(nn.Flatten(), nn.Linear(128, 3))
-    with pytest.raises(UnseenError, match='no layer up to "0" says how many features it gives'):
+    with pytest.raises(UnseenError, match='no layer up to "0" declares its number of features'):
         width_at(model, "0")
     flat = nn.Sequential(nn.Conv2d(2, 7, 3), nn.Flatten(), nn.Linear(7 * 36, 3))
     with pytest.raises(

@@ -12,7 +12,8 @@ from tiny import TinyNet, tiny_batch
 
 from unseen import UncertaintyGuided, UnseenError
 from unseen.api import Batch, cross_entropy
-from unseen.functional.noise import Draws, GaussianHead
+from unseen.nn.heads import GaussianHead
+from unseen.nn.random import Draws
 
 PRINTED = {
     "noise_scale": None,
@@ -45,7 +46,7 @@ def perturbed_loss_and_distance(net, batch, seeds=range(100, 120)):
     """Loss on S+, and mean squared distance of z+ from z, over many draws."""
     theta = {n: p.detach() for n, p in net.model.named_parameters()}
     with torch.no_grad():
-        out = net.perturbed_pass(batch)(theta, batch.x, Draws(list(seeds)))
+        out = net.perturbed_forward(batch)(theta, batch.x, Draws(list(seeds)))
         clean = {}
         handle = net.model.fc1.register_forward_hook(lambda m, a, z: clean.update(z=z))
         net.model(*batch.x)
@@ -94,7 +95,7 @@ def test_the_embedding_is_read_before_an_in_place_activation():
     net = make(model, sites=["1"], embedding="3")
     batch = tiny_batch()
     theta = {n: p.detach() for n, p in model.named_parameters()}
-    out = net.perturbed_pass(batch)(theta, batch.x, Draws([1]))
+    out = net.perturbed_forward(batch)(theta, batch.x, Draws([1]))
     assert (out.embedding < 0).any()
     assert torch.isfinite(net.step(batch)["loss"])
 
@@ -167,7 +168,7 @@ def noise_of(net, seeds=(5, 6)):
     batch = tiny_batch()
     theta = {n: p.detach() for n, p in net.model.named_parameters()}
     with torch.no_grad():
-        return net.perturbed_pass(batch)(theta, batch.x, Draws(list(seeds)), want_shift=True).shift
+        return net.perturbed_forward(batch)(theta, batch.x, Draws(list(seeds)), want_shift=True).shift
 
 
 @pytest.mark.parametrize(

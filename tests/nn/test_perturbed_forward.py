@@ -7,13 +7,14 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny import TinyNet, slow_two_site_pass, soft_cross_entropy, tiny_batch
+from slow_noise import slow_two_site_forward, soft_cross_entropy
+from tiny import TinyNet, tiny_batch
 from torch import nn
 
 from unseen import UncertaintyGuided, UnseenError
 from unseen.api import Batch
 from unseen.functional.mixup import mix_targets
-from unseen.functional.noise import Draws
+from unseen.nn.random import Draws
 
 SEEDS = [11, 12, 13]
 PRINTED = {
@@ -33,7 +34,7 @@ def tiny(model=None, **settings):
 
 def outputs(net, batch, seeds=SEEDS, mixing=True):
     params = {n: p.detach().requires_grad_() for n, p in net.model.named_parameters()}
-    run = net.perturbed_pass(batch)
+    run = net.perturbed_forward(batch)
     return params, run(params, batch.x, Draws(seeds), net._draw_mixing() if mixing else None)
 
 
@@ -43,13 +44,13 @@ def test_folded_draws_equal_a_loop_with_the_same_noise_in_values_and_gradients(h
     params, folded = outputs(net, batch)
     y = batch.y
     fast = F.cross_entropy(folded.logits, y.repeat(3))
-    soft = mix_targets(y.repeat(3), folded.lam.flatten(), folded.lottery.flatten(), 3, net.rho)
+    soft = mix_targets(y.repeat(3), folded.lam.flatten(), folded.smoothing.flatten(), 3, net.rho)
     fast = fast + soft_cross_entropy(folded.mixed_logits, soft)
 
     slow = torch.zeros((), dtype=torch.float64)
     for k, seed in enumerate(SEEDS):
-        plain, z, g1, _ = slow_two_site_pass(net, params, batch.x[0], seed, heads_read)
-        mixed, *_ = slow_two_site_pass(net, params, batch.x[0], seed, heads_read, folded.lam[k])
+        plain, z, g1, _ = slow_two_site_forward(net, params, batch.x[0], seed, heads_read)
+        mixed, *_ = slow_two_site_forward(net, params, batch.x[0], seed, heads_read, folded.lam[k])
         rows = slice(4 * k, 4 * k + 4)
         torch.testing.assert_close(folded.logits[rows], plain)
         torch.testing.assert_close(folded.mixed_logits[rows], mixed)
@@ -87,7 +88,7 @@ class Skip(nn.Module):
 def test_a_model_with_a_skip_around_the_first_site_gets_its_input_folded():
     net, batch = tiny(Skip()), tiny_batch(dtype=torch.float64)
     _, folded = outputs(net, batch)
-    assert net.perturbed_pass(batch).fold_at == "input"
+    assert net.perturbed_forward(batch).fold_at == "input"
     for k, seed in enumerate(SEEDS):
         _, alone = outputs(net, batch, [seed])
         rows = slice(4 * k, 4 * k + 4)
@@ -100,11 +101,11 @@ def test_a_model_with_a_skip_around_the_first_site_gets_its_input_folded():
 def test_both_ways_of_folding_give_the_same_numbers(heads_read):
     net, batch = tiny(heads_read=heads_read), tiny_batch(dtype=torch.float64)
     _, at_site = outputs(net, batch)
-    run = net.perturbed_pass(batch)
+    run = net.perturbed_forward(batch)
     assert run.fold_at == "site"
     run.fold_at = "input"
     _, at_input = outputs(net, batch)
-    for name in ("logits", "mixed_logits", "embedding", "lam", "lottery"):
+    for name in ("logits", "mixed_logits", "embedding", "lam", "smoothing"):
         torch.testing.assert_close(getattr(at_site, name), getattr(at_input, name))
 
 
@@ -143,7 +144,7 @@ def test_also_after_an_exception():
 
     net, batch = tiny(Failing(norm=True)), tiny_batch(dtype=torch.float64)
     net.train()
-    net.perturbed_pass(batch)
+    net.perturbed_forward(batch)
     before = state_of(net.model)
     net.model.fails = True
     with pytest.raises(ZeroDivisionError):
@@ -195,7 +196,7 @@ def test_every_kind_of_site_trains(layer, shape, tail):
         ascent_steps=2,
     )
     logs = net.step(Batch((torch.randn(shape),), torch.tensor([0, 1, 2, 0])))
-    assert torch.isfinite(logs["loss"]) and net.perturbed_pass(tiny_batch()).fold_at == "site"
+    assert torch.isfinite(logs["loss"]) and net.perturbed_forward(tiny_batch()).fold_at == "site"
 
 
 def test_per_pixel_outputs_train_and_ignored_labels_do_not_count():

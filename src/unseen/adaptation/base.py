@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 from unseen.api import Batch, Method, check_targets, cross_entropy
 from unseen.checks import check_int, check_positive
 from unseen.errors import UnseenError
-from unseen.nn.embedding_head import width_at
+from unseen.nn.heads import width_at
 from unseen.nn.hooks import captured, laid_out_for, submodule
 from unseen.training.batches import training_batch
 from unseen.training.progress import TrainingProgress

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from unseen.api import Batch, Method, inputs
 from unseen.detection.detector import Look, Score
 from unseen.errors import UnseenError
-from unseen.functional.mixup import pool
+from unseen.functional.pooling import pool
 from unseen.nn.hooks import edited, evaluating, laid_out_for, submodule
 
 

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from unseen.api import NO_STATISTICS, Batch, Method
 from unseen.detection.source_statistics import lack_of_confidence, relative_deviation
 from unseen.errors import UnseenError
-from unseen.functional.mixup import pool
-from unseen.functional.noise import Draws, GaussianHead, fresh_seeds
+from unseen.functional.pooling import pool
+from unseen.nn.heads import GaussianHead
 from unseen.nn.hooks import captured, edited, evaluating, submodule
-from unseen.nn.perturbed_forward import Perturbation, PerturbedPass, head_key
+from unseen.nn.perturbed_forward import Perturbation, PerturbedForward, head_key
+from unseen.nn.random import Draws, fresh_seeds
 
 LOOKS = 4  # draws of noise that show how far it moves a sample
 
@@ -29,7 +30,7 @@ class SigmaScore(Method):
     heads: nn.ModuleDict
     perturbation: Perturbation
 
-    def perturbed_pass(self, batch: Batch) -> PerturbedPass:
+    def perturbed_forward(self, batch: Batch) -> PerturbedForward:
         """How noise enters this model."""
         raise NotImplementedError
 
@@ -89,7 +90,7 @@ class SigmaScore(Method):
         z = self._embedded(ready)[1]
         with torch.random.fork_rng(devices=[]), evaluating(self.model):
             torch.manual_seed(0)
-            run = self.perturbed_pass(Batch(ready, torch.zeros(len(z), dtype=torch.int64)))
+            run = self.perturbed_forward(Batch(ready, torch.zeros(len(z), dtype=torch.int64)))
             moved = run(theta, ready, Draws(fresh_seeds(LOOKS), self.device)).embedding
         assert moved is not None
         moved = pool(moved, self._embedding_axis()).reshape(LOOKS, *z.shape)

@@ -18,7 +18,7 @@ from unseen.api import Batch, check_targets, cross_entropy, images
 from unseen.checks import check_int, check_number, check_positive
 from unseen.errors import UnseenError
 from unseen.methods.erm import ERM
-from unseen.nn.embedding_head import EmbeddingHead, embedded
+from unseen.nn.heads import EmbeddingHead, embed
 from unseen.nn.hooks import captured
 
 GRID = 3
@@ -68,7 +68,7 @@ class JiGen(ERM):
         z = seen[self.head.layer]
         if len(rest):
             mixed = self._ready(shuffled(x[rest], self.orders[puzzle]))
-            z = torch.cat([z, embedded(self.model, self.head.layer, mixed)])
+            z = torch.cat([z, embed(self.model, self.head.layer, mixed)])
         jigsaw = cross_entropy(self.head(z), torch.cat([puzzle.new_zeros(kept), puzzle]))
         return {
             "loss": source + self.jigsaw_weight * jigsaw,

@@ -16,7 +16,7 @@ from unseen.api import Batch, cross_entropy, images
 from unseen.checks import check_number
 from unseen.errors import UnseenError
 from unseen.methods.erm import ERM
-from unseen.nn.embedding_head import EmbeddingHead, embedded
+from unseen.nn.heads import EmbeddingHead, embed
 
 
 class SelfSuper(ERM):
@@ -43,7 +43,7 @@ class SelfSuper(ERM):
         source = self.source_loss(batch)
         turned = self._ready(rotations(x))
         rotation = cross_entropy(
-            self.head(embedded(self.model, self.head.layer, turned)), turns(len(x)).to(x.device)
+            self.head(embed(self.model, self.head.layer, turned)), turns(len(x)).to(x.device)
         )
         return {
             "loss": source + self.rotation_weight * rotation,

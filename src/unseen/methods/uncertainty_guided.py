@@ -22,25 +22,21 @@ from unseen.checks import check_choice, check_fraction, check_int, check_number,
 from unseen.detection.sigma import SigmaScore
 from unseen.errors import UnseenError
 from unseen.functional.meta import inner_step
-from unseen.functional.mixup import (
-    Mixing,
-    Mixup,
-    MixupHead,
-    draw_mixing,
-    even_mixing,
-    mix_targets,
-    mixed_loss,
-)
-from unseen.functional.noise import Act, Draws, Gaussian, GaussianHead, Sign, Spread, fresh_seeds
+from unseen.functional.mixup import Mixing, even_mixing, mix_targets, mixed_loss
+from unseen.functional.noise import Act, Gaussian, Per, Sign
+from unseen.nn.heads import GaussianHead, MixupHead
 from unseen.nn.hooks import captured, evaluating, perturbable_layers, scratch_buffers, submodule
 from unseen.nn.perturbed_forward import (
     Perturbation,
     Perturbed,
-    PerturbedPass,
+    PerturbedForward,
     fold,
     head_key,
     reached_in_order,
 )
+from unseen.nn.random import Draws, draw_mixing, fresh_seeds
+
+Mixup = Literal["learnable", "random", "none"]
 
 log = logging.getLogger("unseen")
 
@@ -92,7 +88,7 @@ class UncertaintyGuided(SigmaScore):
         ascent_lr: float = 1.0,
         beta: float = 1.0,
         perturbation: Perturbation = "full",
-        noise_over: Spread = "channel",
+        noise_over: Per = "channel",
         noise_sign: Sign = "both",
         noise_as: Act = "offset",
         noise_scale: float | None = 2.0,
@@ -139,7 +135,7 @@ class UncertaintyGuided(SigmaScore):
         )
         kinds = ("full", "random_gaussian", "deterministic", "random_mu", "random_sigma")
         self.perturbation: Perturbation = check_choice("perturbation", perturbation, kinds)
-        self.noise_over: Spread = check_choice("noise_over", noise_over, ("feature", "channel"))
+        self.noise_over: Per = check_choice("noise_over", noise_over, ("feature", "channel"))
         self.noise_sign: Sign = check_choice("noise_sign", noise_sign, ("positive", "both"))
         self.noise_as: Act = check_choice("noise_as", noise_as, ("offset", "gain"))
         self.noise_scale = (
@@ -181,7 +177,7 @@ class UncertaintyGuided(SigmaScore):
         psi = [*self.heads.parameters(), *self.mixup_head.parameters()]
         heads = {"params": psi, "lr": self.lr if head_lr is None else head_lr, "weight_decay": 0.0}
         self.model_optimizer = self._optimizer(self.trainable().values(), heads)
-        self._pass: PerturbedPass | None = None
+        self._pass: PerturbedForward | None = None
 
     def _last_hidden_layer(self) -> str:
         layers = perturbable_layers(self.model)
@@ -233,7 +229,7 @@ class UncertaintyGuided(SigmaScore):
     def ascend(self, batch: Batch) -> dict[str, Tensor]:
         """The adversary: phi_p climbs L(theta; S+) - beta ||z - z+||^2 while theta stands still."""
         theta = {name: p.detach() for name, p in self.model.named_parameters()}
-        run = self.perturbed_pass(batch)
+        run = self.perturbed_forward(batch)
         with torch.no_grad(), captured(self.model, self._watched_layers()) as seen:
             logits = torch.func.functional_call(
                 self.model, {**theta, **scratch_buffers(self.model)}, batch.x
@@ -257,7 +253,7 @@ class UncertaintyGuided(SigmaScore):
 
     def meta_gradients(self, batch: Batch, seeds: list[int] | None = None) -> dict[str, Tensor]:
         """Alg. 1 without the update: leaves the gradients by theta, phi_p and phi_m in .grad."""
-        run, params = self.perturbed_pass(batch), self.trainable()
+        run, params = self.perturbed_forward(batch), self.trainable()
         with captured(self.model, self._watched_layers()) as seen:
             logits = self.model(*batch.x)
         check_targets(logits, batch.y, self.ignore_label)
@@ -312,9 +308,9 @@ class UncertaintyGuided(SigmaScore):
             terms["perturbed_loss"] = cross_entropy(out.logits, targets, self.ignore_label)
             total = total + self.perturbed_weight * terms["perturbed_loss"]
         if out.mixed_logits is not None:
-            assert out.lam is not None and out.lottery is not None
+            assert out.lam is not None and out.smoothing is not None
             terms["mixed_loss"] = mixed_loss(
-                out.mixed_logits, y, out.lam, out.lottery, self.rho, self.ignore_label
+                out.mixed_logits, y, out.lam, out.smoothing, self.rho, self.ignore_label
             )
             total = total + self.mixed_weight * terms["mixed_loss"]
         if out.kl:
@@ -344,7 +340,7 @@ class UncertaintyGuided(SigmaScore):
             per_feature.mean() if self.scale == "mean" else per_feature.sum() / per_feature.shape[0]
         )
 
-    def perturbed_pass(self, batch: Batch) -> PerturbedPass:
+    def perturbed_forward(self, batch: Batch) -> PerturbedForward:
         """How noise enters this model; the first call checks the sites and where draws may be folded."""
         if self._pass is None:
             theta = {name: p.detach() for name, p in self.model.named_parameters()}
@@ -353,7 +349,7 @@ class UncertaintyGuided(SigmaScore):
                 self.spreads, torch.ones_like(self.spreads)
             ):  # no training step has measured them yet
                 self._measure_spreads(seen)
-            self._pass = PerturbedPass(
+            self._pass = PerturbedForward(
                 self.model,
                 self.sites,
                 self.heads,
@@ -404,7 +400,7 @@ class UncertaintyGuided(SigmaScore):
         theta = {name: p.detach() for name, p in self.model.named_parameters()}
         with torch.random.fork_rng(devices=[]), torch.no_grad(), evaluating(self.model):
             torch.manual_seed(0)
-            run = self.perturbed_pass(batch)
+            run = self.perturbed_forward(batch)
             out = run(
                 theta,
                 batch.x,
@@ -418,7 +414,7 @@ class UncertaintyGuided(SigmaScore):
         assert out.shift is not None
         shift = out.shift[:8]  # a few fixed images
         arrays["shift"] = shift.abs().mean(1) if shift.dim() > 2 else shift
-        if out.lam is not None and out.lottery is not None and out.mixed_logits is not None:
+        if out.lam is not None and out.smoothing is not None and out.mixed_logits is not None:
             classes = out.mixed_logits.shape[1]
             y = (
                 batch.y
@@ -426,6 +422,6 @@ class UncertaintyGuided(SigmaScore):
                 else batch.y.flatten(1)[:, 0].where(batch.y.flatten(1)[:, 0] >= 0, 0)
             )
             y = y.where(y != self.ignore_label, 0)
-            arrays["y_plus"] = mix_targets(y, out.lam[0], out.lottery[0], classes, self.rho)
+            arrays["y_plus"] = mix_targets(y, out.lam[0], out.smoothing[0], classes, self.rho)
             arrays["lambda"] = out.lam[0]
         return arrays

@@ -18,17 +18,11 @@ from torch import Tensor, nn
 
 from unseen.errors import UnseenError
 from unseen.functional.mixup import Mixing
-from unseen.functional.noise import (
-    Act,
-    Draws,
-    Gaussian,
-    GaussianHead,
-    Sign,
-    Spread,
-    add_noise,
-    kl_divergence,
-)
+from unseen.functional.noise import Act, Gaussian, Per, Sign, kl_divergence
+from unseen.nn.fused_noise import add_noise
+from unseen.nn.heads import GaussianHead
 from unseen.nn.hooks import Edit, captured, edited, evaluating, scratch_buffers
+from unseen.nn.random import Draws
 
 Perturbation = Literal["full", "random_gaussian", "deterministic", "random_mu", "random_sigma"]
 DrawMixing = Callable[
@@ -54,7 +48,7 @@ class Perturbed:
     mixed_logits: Tensor | None = None  # (K*B, C, ...)
     embedding: Tensor | None = None  # (K*B, ...)
     lam: Tensor | None = None  # (K, B)
-    lottery: Tensor | None = None  # (K, B), in (0, 1)
+    smoothing: Tensor | None = None  # (K, B), in (0, 1)
     mixing: Mixing | None = None
     gaussians: dict[str, Gaussian] = field(default_factory=dict)
     kl: dict[str, Tensor] = field(default_factory=dict)  # per site, elementwise
@@ -81,7 +75,7 @@ class Perturbed:
 
 
 @dataclass
-class PerturbedPass:
+class PerturbedForward:
     """How noise enters a model; calling it runs one pass under given parameters and teaches BatchNorm nothing."""
 
     model: nn.Module
@@ -93,7 +87,7 @@ class PerturbedPass:
     detach_mix: bool = False
     perturbation: Perturbation = "full"
     heads_read: Literal["clean", "perturbed"] = "clean"
-    noise_over: Spread = "feature"
+    noise_over: Per = "feature"
     noise_sign: Sign = "positive"
     noise_as: Act = "offset"
     units: Mapping[str, float] = field(
@@ -192,7 +186,7 @@ class _PassState:
 
     def __init__(
         self,
-        how: PerturbedPass,
+        how: PerturbedForward,
         draws: Draws,
         batch: int,
         draw_mixing: DrawMixing | None,
@@ -281,7 +275,7 @@ class _PassState:
         """[clean,] plain and mixed rows behind the mixing point."""
         assert self.draw_mixing is not None
         result = self.result
-        result.lam, result.lottery, result.mixing = self.draw_mixing(
+        result.lam, result.smoothing, result.mixing = self.draw_mixing(
             result.gaussians[self.how.sites[0]], self.draws
         )
         lam = result.lam.reshape(-1, *[1] * (h.dim() - 1)).to(h.dtype)

@@ -1,0 +1,139 @@
+"""Small learned modules beside a user's model: noise heads, the mixup head, a classifier."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from unseen.errors import UnseenError
+from unseen.functional.mixup import Mixing
+from unseen.functional.noise import Gaussian
+from unseen.functional.pooling import pool
+from unseen.nn.hooks import captured, scratch_buffers
+
+MU_LIMIT = 2.0  # mu lies in [-2, 2] and sigma in (0, 1], as in the authors' release
+BETA_LOW, BETA_HIGH = 0.5, 2.0  # range of a and b in the authors' release: 1 + clamp(., -0.5, 1)
+
+
+class GaussianHead(nn.Module):
+    """Predict the mean and scale of a site's noise from the site's input.
+
+    The head is one layer of the site's kind and geometry with twice its outputs.
+    """
+
+    def __init__(self, site: nn.Module, name: str = "site") -> None:
+        super().__init__()
+        self.net, self.axis = _double_width_layer(site, name)
+        self.width = next(self.net.parameters()).shape[0] // 2
+
+    def forward(self, x: Tensor) -> Gaussian:
+        mu, log_var = self.net(x).chunk(2, dim=self.axis)
+        sigma = (0.5 * log_var.clamp(max=0.0)).exp()
+        return Gaussian(mu.clamp(-MU_LIMIT, MU_LIMIT), sigma)
+
+    def sigma(self, x: Tensor) -> Tensor:
+        """Return the scale only, at half the cost of `forward`."""
+        net: Any = self.net
+        # Halving the weights gives log sigma directly and saves one pass over the feature map.
+        weight, bias = 0.5 * net.weight[self.width :], 0.5 * net.bias[self.width :]
+        if isinstance(net, nn.Linear):
+            log_sigma = F.linear(x, weight, bias)
+        else:
+            log_sigma = net._conv_forward(x, weight, bias)
+        if torch.is_grad_enabled():
+            return log_sigma.clamp(max=0.0).exp()
+        return log_sigma.clamp_(max=0.0).exp_()  # saves two copies of a map that may be large
+
+
+def _double_width_layer(site: nn.Module, name: str) -> tuple[nn.Module, int]:
+    """Return a new layer like `site` with twice its outputs, and the axis of those outputs."""
+    if isinstance(site, nn.Linear):
+        options: dict[str, Any] = {"device": site.weight.device, "dtype": site.weight.dtype}
+        return nn.Linear(site.in_features, 2 * site.out_features, **options), -1
+    for dims, conv in enumerate((nn.Conv1d, nn.Conv2d, nn.Conv3d), start=1):
+        if not isinstance(site, conv):
+            continue
+        if site.groups > 1:
+            raise UnseenError(
+                f'site "{name}" is a grouped convolution: name a layer with groups=1 instead'
+            )
+        geometry = ("kernel_size", "stride", "padding", "dilation", "padding_mode")
+        options = {key: getattr(site, key) for key in geometry}
+        options |= {"device": site.weight.device, "dtype": site.weight.dtype}
+        return conv(site.in_channels, 2 * site.out_channels, **options), -dims - 1
+    raise UnseenError(
+        f'site "{name}" is a {type(site).__name__}; noise enters at Conv1d, Conv2d, Conv3d or '
+        "Linear"
+    )
+
+
+class MixupHead(nn.Module):
+    """Predict the distribution of the mixup from the first site's noise, pooled over space."""
+
+    def __init__(self, channels: int, axis: int) -> None:
+        super().__init__()
+        self.axis = axis
+        self.net = nn.Linear(2 * channels, 3)
+        with torch.no_grad():  # start near Beta(1, 1) and tau = 1/2 for features of any scale
+            self.net.weight.mul_(0.1)
+            self.net.bias.copy_(torch.tensor([_beta_logit(1.0), _beta_logit(1.0), 0.0]))
+
+    def forward(self, gaussian: Gaussian) -> Mixing:
+        pooled = torch.cat([pool(gaussian.mu, self.axis), pool(gaussian.sigma, self.axis)], dim=1)
+        a, b, tau = self.net(pooled).sigmoid().unbind(1)
+        span = BETA_HIGH - BETA_LOW
+        return Mixing(BETA_LOW + span * a, BETA_LOW + span * b, tau)
+
+
+def _beta_logit(value: float) -> float:
+    """Return the logit at which the head gives this Beta parameter."""
+    return float(torch.tensor((value - BETA_LOW) / (BETA_HIGH - BETA_LOW)).logit())
+
+
+class EmbeddingHead(nn.Linear):
+    """Linear classifier on a model's embedding, averaged over space."""
+
+    def __init__(self, model: nn.Module, layer: str | None, classes: int, wanted_by: str) -> None:
+        if layer is None:
+            raise UnseenError(
+                f"{wanted_by} reads the model's embedding: name its last hidden layer, as "
+                'embedding="fc2"'
+            )
+        super().__init__(width_at(model, layer), classes)
+        self.layer = layer
+
+    def forward(self, z: Tensor) -> Tensor:
+        z = z.flatten(2).mean(2) if z.dim() > 2 else z
+        if z.dim() != 2 or z.shape[1] != self.in_features:
+            raise UnseenError(
+                f'the embedding "{self.layer}" gives {tuple(z.shape[1:])} features, its layers '
+                f"said {self.in_features}: name a linear, conv or norm layer"
+            )
+        return super().forward(z)
+
+
+def width_at(model: nn.Module, name: str) -> int:
+    """Return the number of output features of the named layer.
+
+    A layer that does not declare it (ReLU, pooling) has the width of the layer before it.
+    """
+    names = [other for other, _ in model.named_modules()]
+    end = max(i for i, other in enumerate(names) if other == name or other.startswith(f"{name}."))
+    for other in reversed(names[: end + 1]):
+        for attribute in ("out_features", "out_channels", "num_features"):
+            if isinstance(width := getattr(model.get_submodule(other), attribute, None), int):
+                return width
+    raise UnseenError(
+        f'no layer up to "{name}" declares its number of features: name a linear, conv or norm '
+        "layer"
+    )
+
+
+def embed(model: nn.Module, layer: str, x: tuple[Tensor, ...]) -> Tensor:
+    """Return the named layer's output; BatchNorm's running averages stay as they are."""
+    with captured(model, (layer,)) as outputs:
+        torch.func.functional_call(model, scratch_buffers(model), x)
+    return outputs[layer]
