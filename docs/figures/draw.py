@@ -1,6 +1,6 @@
-"""The figures of the documentation, drawn by the library's own functions; the same bits at every build.
+"""Draw the figures of the documentation with the library's own functions, the same at every build.
 
-python docs/figures/draw.py FOLDER    writes them where you can look at them
+python docs/figures/draw.py FOLDER    writes them into FOLDER
 """
 
 from __future__ import annotations
@@ -33,27 +33,28 @@ INK = {"light": "#22303c", "dark": "#d6dde4"}
 ORANGE, BLUE, GREEN, GREY = "#d1603d", "#4a8fbd", "#7aa85c", "#9aa7b4"
 
 
-def svg(figure: Callable[[str], Any], theme: str) -> bytes:
-    """A figure as SVG, without the date and with fixed names inside, so that it is the same at every build."""
+def svg(draw: Callable[[str], Any], theme: str, description: str | None = None) -> bytes:
+    """Return a figure as SVG, without a date and with fixed ids: builds are reproducible."""
     ink = INK[theme]
     style = {
-        "svg.hashsalt": "unseen", "font.size": 10, "text.color": ink, "axes.edgecolor": ink, "axes.labelcolor": ink,
-        "xtick.color": ink, "ytick.color": ink, "axes.spines.top": False, "axes.spines.right": False,
-        "legend.frameon": False, "savefig.transparent": True,
+        "svg.hashsalt": "unseen", "font.size": 10, "text.color": ink, "axes.edgecolor": ink,
+        "axes.labelcolor": ink, "xtick.color": ink, "ytick.color": ink, "axes.spines.top": False,
+        "axes.spines.right": False, "legend.frameon": False, "savefig.transparent": True,
     }  # fmt: skip
+    metadata = {"Date": None} | ({"Description": description} if description else {})
     with plt.rc_context(style), io.BytesIO() as out:
-        made = figure(theme)
-        made.savefig(out, format="svg", metadata={"Date": None}, bbox_inches="tight")
-        plt.close(made)
+        figure = draw(theme)
+        figure.savefig(out, format="svg", metadata=metadata, bbox_inches="tight")
+        plt.close(figure)
         return out.getvalue()
 
 
 def noise(theme: str) -> Any:
-    """How much noise adds, for the means and scales that a head can give."""
+    """Plot densities of the added noise for means and scales within a head's range."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(7, 2.6), layout="constrained")
     many = torch.zeros(1, 200_000)
     sign: Sign
-    for axes, sign, added_is in (
+    for axes, sign, formula in (
         (left, "positive", "softplus(μ + σ ε), as printed"),
         (right, "both", "μ + σ ε, our default"),
     ):
@@ -71,7 +72,7 @@ def noise(theme: str) -> Any:
                     label=f"μ = {mu:g}, σ = {sigma:g}",
                     linewidth=1.6,
                 )
-        axes.set_xlabel(f"added to a feature: {added_is}", fontsize=8.5)
+        axes.set_xlabel(f"added to a feature: {formula}", fontsize=8.5)
         axes.set_yticks([])
         axes.set_ylim(0, 2.2)
         axes.spines["left"].set_visible(False)
@@ -80,15 +81,15 @@ def noise(theme: str) -> Any:
 
 
 def draws(theme: str) -> Any:
-    """Noise on the pixels of one digit, as if the picture were the features of a site."""
+    """Show noise on the pixels of a digit, as if the image were the features of a site."""
     x, y = _digits("digits", "test")
     h = x[int((y == 3).nonzero()[0])][None]
     spread = float(h.std())
     quiet = Gaussian(torch.zeros_like(h), torch.ones_like(h))
     rows = {"one ε for each feature": "feature", "one ε for each channel": "channel"}
     figure, grid = plt.subplots(len(rows), 7, figsize=(7, 2.35), layout="constrained")
-    for axes, (title, over) in zip(grid, rows.items(), strict=True):
-        noise = Draws(range(6)).normal(h, over)  # type: ignore[arg-type]
+    for axes, (title, per) in zip(grid, rows.items(), strict=True):
+        noise = Draws(range(6)).normal(h, per)  # type: ignore[arg-type]
         shown = torch.cat([h, *(perturb(h, quiet, eps, 2 * spread, "both") for eps in noise)])
         for place, (cell, picture) in enumerate(zip(axes, shown, strict=True)):
             low, high = float(shown[place].min()), float(shown.max())
@@ -104,7 +105,7 @@ def draws(theme: str) -> Any:
 
 
 def mixup(theme: str) -> Any:
-    """How far from clean to perturbed a draw goes, and what is then believed of its label."""
+    """Plot the density of the mixing weight, and the mixed label as a function of it."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(7, 2.5), layout="constrained")
     for (a, b), colour in zip(
         ((0.5, 0.5), (1.0, 1.0), (2.0, 2.0), (2.0, 0.5)), (BLUE, GREY, GREEN, ORANGE), strict=True
@@ -119,33 +120,33 @@ def mixup(theme: str) -> Any:
     left.legend(fontsize=8)
     lam = torch.linspace(0, 1, 101)
     true_class = torch.zeros(101, dtype=torch.int64)
-    for won, label, colour in (
-        (1.0, "lottery won: smoothed", ORANGE),
-        (0.0, "lottery lost: as it is", BLUE),
+    for smooth, label, colour in (
+        (1.0, "smoothed", ORANGE),
+        (0.0, "not smoothed", BLUE),
     ):
-        mixed = mix_targets(true_class, lam, torch.full_like(lam, won), classes=10, rho=0.9)
+        mixed = mix_targets(true_class, lam, torch.full_like(lam, smooth), classes=10, rho=0.9)
         right.plot(lam, mixed[:, 0], color=colour, label=label)
     right.set_ylim(0.88, 1.012)
     right.set_xlabel("λ")
-    right.set_ylabel("share of the true class")
+    right.set_ylabel("target of the true class")
     right.legend(fontsize=8, loc="lower right")
     return figure
 
 
 def step(theme: str) -> Any:
-    """One training step as boxes and arrows."""
+    """Draw one training step as a diagram."""
     figure, axes = plt.subplots(figsize=(7.4, 3.1), layout="constrained")
     axes.set_xlim(0, 100)
     axes.set_ylim(0, 44)
     axes.set_axis_off()
     boxes = (
-        (11, 32, "a batch of\nthe source S", GREY),
-        (38, 38, "plain step\nθ* = θ − α ∇L(θ; S)", BLUE),
-        (38, 23, "heads read the site's input\nand give μ, σ", ORANGE),
-        (38, 7, "adversary, on its schedule:\nmake the noise harmful", ORANGE),
-        (68, 23, "K draws of noise\nand mixed labels", GREEN),
+        (11, 32, "source batch S", GREY),
+        (38, 38, "inner step (Eq. 4)\nθ* = θ − α ∇L(θ; S)", BLUE),
+        (38, 23, "heads map the site's\ninput to μ, σ (Eq. 2)", ORANGE),
+        (38, 7, "adversary: ascend the\nloss in the heads (Eq. 1)", ORANGE),
+        (68, 23, "K draws of noise,\nmixed labels (Eq. 3)", GREEN),
         (68, 38, "loss of θ* on\nthe K draws", BLUE),
-        (92, 23, "θ and heads\nstep on this\nand on L(θ; S)", GREY),
+        (92, 23, "update θ and\nheads with both\nlosses (Eq. 6)", GREY),
     )
     for x, y, text, colour in boxes:
         box = {
@@ -156,8 +157,9 @@ def step(theme: str) -> Any:
         }
         axes.text(x, y, text, ha="center", va="center", fontsize=9, linespacing=1.35, bbox=box)
     arrows = (
-        ((19, 34), (26.5, 37.5)), ((19, 30), (25, 25)), ((38, 11.5), (38, 18.5)), ((51.5, 23), (59, 23)),
-        ((68, 27.5), (68, 33.5)), ((50.5, 38), (59.5, 38)), ((77, 36), (87, 29.5)),
+        ((19, 34), (26.5, 37.5)), ((19, 30), (25, 25)), ((38, 11.5), (38, 18.5)),
+        ((51.5, 23), (59, 23)), ((68, 27.5), (68, 33.5)), ((50.5, 38), (59.5, 38)),
+        ((77, 36), (87, 29.5)),
     )  # fmt: skip
     for start, end in arrows:
         axes.annotate(
@@ -167,8 +169,8 @@ def step(theme: str) -> Any:
 
 
 def alarm(theme: str) -> Any:
-    """Scores of batches against the threshold for their size; the head here is a fresh one, which no training has sharpened."""
-    source, held_out, domains = _scores_of()
+    """Plot scores of batches and the threshold for their size, with an untrained head."""
+    source, held_out, domains = _sigma_features()
     reference = SourceStatistics(source.mean(0), held_out)
 
     def score(features: Tensor) -> Tensor:
@@ -180,20 +182,20 @@ def alarm(theme: str) -> Any:
         sizes,
         [reference.threshold(score, n, 0.01) for n in sizes],
         color=INK[theme],
-        label="alarm above (1 % false alarms)",
+        label="threshold, 1 % false alarms",
     )
     for (name, features), colour in zip(domains.items(), (GREY, BLUE, ORANGE), strict=True):
         generator = torch.Generator().manual_seed(0)
         for n in sizes:
-            picked = torch.stack(
+            means = torch.stack(
                 [
                     features[torch.randperm(len(features), generator=generator)[:n]].mean(0)
                     for _ in range(12)
                 ]
             )
-            at = n * np.exp(np.linspace(-0.12, 0.12, 12))
+            positions = n * np.exp(np.linspace(-0.12, 0.12, 12))
             axes.scatter(
-                at, score(picked), s=9, color=colour, label=name if n == sizes[0] else None
+                positions, score(means), s=9, color=colour, label=name if n == sizes[0] else None
             )
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
@@ -208,7 +210,7 @@ def alarm(theme: str) -> Any:
 
 
 @cache
-def _scores_of() -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+def _sigma_features() -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     torch.manual_seed(0)
     head = GaussianHead(DigitsNet().conv1)
 
@@ -216,7 +218,7 @@ def _scores_of() -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         with torch.no_grad():
             return pool(head.sigma(_digits(domain, split)[0]), 1)
 
-    wanted = {
+    domains = {
         "source, held out": ("digits", "test"),
         "scanner": ("scanner", "test"),
         "photo": ("photo", "test"),
@@ -224,7 +226,7 @@ def _scores_of() -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     return (
         features("digits", "train"),
         features("digits", "val"),
-        {name: features(*where) for name, where in wanted.items()},
+        {name: features(*split) for name, split in domains.items()},
     )
 
 
