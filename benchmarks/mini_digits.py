@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from unseen.experiments.evaluate import evaluate, score
-from unseen.report.figures import mean_and_std
+from unseen.report.statistics import mean_and_std
 from unseen.report.tables import markdown, percent
 from unseen.tasks import task_named
 from unseen.training.run import Run

@@ -93,17 +93,17 @@ def _in_both_themes(found: re.Match[str]) -> str:
 
 @cache
 def _lines() -> list[Any]:
-    from unseen.report.published import published
+    from unseen.report.published import read_published
 
-    return published(RESULTS)
+    return read_published(RESULTS)
 
 
 def _numbers(folder: str, name: str) -> str:
-    from unseen.report.published import of_method, of_task
+    from unseen.report.published import method_table, task_table
 
     if folder == "tasks":
-        return of_task(_lines(), name)
-    return of_method(_lines(), name, link=lambda task: f"[{task}](../tasks/{task}.md)")
+        return task_table(_lines(), name)
+    return method_table(_lines(), name, link=lambda task: f"[{task}](../tasks/{task}.md)")
 
 
 def _methods() -> str:

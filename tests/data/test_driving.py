@@ -19,7 +19,7 @@ from unseen.errors import UnseenError
 from unseen.experiments.segmentation_images import evenly_spaced, pictures
 from unseen.functional.mixup import mixed_loss
 from unseen.methods import METHODS, method_named
-from unseen.report.overlays import COLOURS, colours_of, in_colour, side_by_side
+from unseen.report.figures.segmentation import COLORS, class_colors, colorize, draw_side_by_side
 from unseen.tasks.driving import COMMON, IGNORE, SYNTHIA, TRAINED_ON, VARIANTS
 from unseen.tasks.driving import task as driving
 from unseen.training.config import resolve
@@ -313,24 +313,24 @@ def test_labels_are_mixed_for_each_pixel_and_only_where_there_is_one():
 
 def test_every_class_has_a_colour_of_its_own_and_it_stays_the_same():
     for names in (COMMON, SYNTHIA, tuple("abcdefgh")):
-        assert len({tuple(c) for c in colours_of(names)}) == len(names)
-    assert set(COMMON) | set(SYNTHIA) <= set(COLOURS)
+        assert len({tuple(c) for c in class_colors(names)}) == len(names)
+    assert set(COMMON) | set(SYNTHIA) <= set(COLORS)
     shared = set(COMMON) & set(SYNTHIA)
     assert all(
-        (colours_of(COMMON)[COMMON.index(n)] == colours_of(SYNTHIA)[SYNTHIA.index(n)]).all()
+        (class_colors(COMMON)[COMMON.index(n)] == class_colors(SYNTHIA)[SYNTHIA.index(n)]).all()
         for n in shared
     )
 
 
 def test_a_label_map_in_colour():
-    picture = in_colour(np.array([[ROAD, SKY, IGNORE, -100]]), COMMON)
-    expected = [*colours_of(COMMON)[[ROAD, SKY]].tolist(), [0, 0, 0], [0, 0, 0]]
+    picture = colorize(np.array([[ROAD, SKY, IGNORE, -100]]), COMMON)
+    expected = [*class_colors(COMMON)[[ROAD, SKY]].tolist(), [0, 0, 0], [0, 0, 0]]
     assert picture.shape == (1, 4, 3) and picture[0].tolist() == expected
 
 
 def area(path: Path, name: str) -> int:
     """How many pixels of a picture are exactly in a class's colour."""
-    colour = colours_of([name])[0]
+    colour = class_colors([name])[0]
     with Image.open(path) as image:
         return int((np.asarray(image.convert("RGB")) == colour).all(2).sum())
 
@@ -338,7 +338,7 @@ def area(path: Path, name: str) -> int:
 def test_side_by_side_shows_truth_and_each_prediction(tmp_path):
     images = np.full((2, 90, 120, 3), 255, np.uint8)
     truth, out = np.full((2, 90, 120), ROAD), tmp_path / "new/picture.png"
-    side_by_side(
+    draw_side_by_side(
         out,
         images,
         truth,

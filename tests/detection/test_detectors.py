@@ -19,7 +19,7 @@ from unseen.detection.mahalanobis import class_gaussians, nearest_squared
 from unseen.detection.registry import OF_METHOD, SCORES, scores_of
 from unseen.functional.pooling import pool
 from unseen.nn.hooks import evaluating
-from unseen.report.uncertainty import auroc, fpr_at_95, rank_correlation
+from unseen.report.statistics import auroc, fpr_at_95, rank_correlation
 
 
 @pytest.fixture(scope="module")

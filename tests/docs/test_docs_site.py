@@ -19,7 +19,7 @@ import pytest
 
 import unseen
 from unseen import METHODS, TASKS, cli
-from unseen.report.published import published
+from unseen.report.published import read_published
 from unseen.report.tables import percent
 
 ROOT = Path(__file__).parents[2]
@@ -71,7 +71,7 @@ def site(tmp_path_factory):
 
 
 def test_every_method_and_task_has_a_card_with_its_numbers_or_says_that_there_are_none(site):
-    lines = published(ROOT / "results")
+    lines = read_published(ROOT / "results")
     for kind, names in (("method", METHODS), ("task", TASKS)):
         for name in names:
             text = site[f"{kind}s/{name}.html"].partition('id="our-numbers"')[2]
@@ -151,7 +151,7 @@ def test_the_reference_has_every_command_with_its_options(site):
 def test_the_limits_quote_the_results(site):
     figures = {
         (line.grid, line.name, name): percent(value[0])
-        for line in published(ROOT / "results")
+        for line in read_published(ROOT / "results")
         for name, value in line.figures.items()
     }
     quoted = re.findall(

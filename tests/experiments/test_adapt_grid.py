@@ -18,7 +18,7 @@ from shifted import strips
 from unseen import UnseenError
 from unseen.experiments import evaluate as exam
 from unseen.experiments.adapt_grid import adaptings_of, read_few_shot, run_few_shot, write_few_shot
-from unseen.report.few_shot import summary, write_few_shot_results
+from unseen.report.tables.adaptation import summarize, write_adaptation_results
 from unseen.training import run
 
 HERE = Path(__file__).parents[1] / "support"
@@ -186,14 +186,14 @@ def test_the_average_is_over_variants_draw_by_draw(tmp_path):
         made("w", 1, 0.6),
         made("w", 2, 0.0),
     ]
-    rows = {(r["variant"], r["domain"], r["metric"]): r for r in summary(facts, cells)}
+    rows = {(r["variant"], r["domain"], r["metric"]): r for r in summarize(facts, cells)}
     assert rows["v", "s->a", "accuracy"]["mean"] == pytest.approx(0.3)
     assert rows["v", "s->a", "accuracy"]["std"] == pytest.approx(0.02**0.5)
     assert rows["all", "average", "accuracy"]["mean"] == pytest.approx(
         0.45
     )  # of 0.4 and 0.5; draw 2 lacks a variant
     assert rows["all", "average", "accuracy"]["seeds"] == [0, 1]
-    write_few_shot_results(tmp_path, facts, cells)
+    write_adaptation_results(tmp_path, facts, cells)
     assert "45.0 ± 7.1 [80.0]" in (tmp_path / "table.md").read_text()
 
 

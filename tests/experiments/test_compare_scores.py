@@ -21,8 +21,9 @@ from unseen.cli.uncertainty import uncertainty
 from unseen.detection.registry import SCORES
 from unseen.experiments.compare_scores import alternating_seconds, compare, random_samples
 from unseen.experiments.evaluate import recalibrate
-from unseen.report.uncertainty import auroc, page, rank_correlation, summary
-from unseen.report.uncertainty_figure import figure, figure_name, grouped
+from unseen.report.figures.scores import draw_scores, figure_name, group_domains
+from unseen.report.statistics import auroc, rank_correlation
+from unseen.report.tables.scores import markdown_page, summarize
 from unseen.training import run
 
 QUICK = {
@@ -205,8 +206,8 @@ def test_the_page_says_how_little_few_domains_tell(compared):
         one["values"] |= {d: 0.5 for d in many["domains"]}
         for score in one["scores"].values():
             score["domains"] |= {d: score["domains"]["far/1"] for d in many["domains"]}
-    rows = summary(many)
-    assert "unseen domains: a rank" not in page(many, rows)
+    rows = summarize(many)
+    assert "unseen domains: a rank" not in markdown_page(many, rows)
     assert not [
         r for r in rows if r["metric"].startswith("rank_correlation")
     ]  # all the same: there is no order
@@ -236,15 +237,15 @@ def test_times_alternate_and_the_first_round_does_not_count():
 
 
 def test_severities_share_a_colour_and_a_figure_needs_no_bnn(compared):
-    assert grouped(["fog/2", "snow/1", "fog/1"]) == (
+    assert group_domains(["fog/2", "snow/1", "fog/1"]) == (
         {"1": ["snow/1", "fog/1"], "2": ["fog/2"]},
         "severity",
     )
-    assert grouped(["svhn", "usps"]) == ({"unseen": ["svhn", "usps"]}, "")
+    assert group_domains(["svhn", "usps"]) == ({"unseen": ["svhn", "usps"]}, "")
     facts = json.loads((compared[0] / "scores.json").read_text())["tasks"][0]
     assert figure_name({"task": "t", "variant": "highway/fog"}) == "figure-t-highway-fog.png"
     alone = {**facts, "runs": [r for r in facts["runs"] if r["method"] == "uncertainty_guided"]}
-    assert len(figure(alone)) < len(figure(facts))
+    assert len(draw_scores(alone)) < len(draw_scores(facts))
 
 
 def test_a_folder_collects_tasks_and_a_task_replaces_its_own(compared, runs, tmp_path):

@@ -17,7 +17,8 @@ import pytest
 from unseen import UnseenError
 from unseen.experiments.grid import jobs_of, read_grid, with_published, with_seeds
 from unseen.experiments.run_grid import run_grid, write_tables
-from unseen.report.benchmark import interval, select
+from unseen.report.statistics import confidence_half_width
+from unseen.report.tables.grid_runs import select_checkpoints
 from unseen.report.write import write_results
 
 TASK = Path(__file__).parents[2] / "examples"
@@ -233,18 +234,18 @@ def test_tables_of_nothing_write_nothing(grid_file, tmp_path):
 
 def test_selections_choose_by_what_they_say():
     values = {100: {"a": 0.9, "b": 0.1}, 200: {"a": 0.5, "b": 0.7}, 300: {"a": 0.4, "b": 0.4}}
-    assert select(values, {100: 0.8, 200: 0.6, 300: 0.8}, ["a", "b"]) == {
+    assert select_checkpoints(values, {100: 0.8, 200: 0.6, 300: 0.8}, ["a", "b"]) == {
         "last": 300,
         "source-val": 300,
         "oracle": 200,
     }
-    assert select(values, {100: 0.9, 200: 0.6, 300: 0.8}, ["a", "b"])["source-val"] == 100
-    assert select({300: values[300]}, {300: 0.8}, ["a", "b"]) == {"last": 300}
+    assert select_checkpoints(values, {100: 0.9, 200: 0.6, 300: 0.8}, ["a", "b"])["source-val"] == 100
+    assert select_checkpoints({300: values[300]}, {300: 0.8}, ["a", "b"]) == {"last": 300}
 
 
 def test_the_interval_is_students():
-    assert interval([0.01, 0.02, 0.03]) == pytest.approx(4.302653 * 0.01 / 3**0.5, rel=1e-5)
-    assert interval([0.5]) is None
+    assert confidence_half_width([0.01, 0.02, 0.03]) == pytest.approx(4.302653 * 0.01 / 3**0.5, rel=1e-5)
+    assert confidence_half_width([0.5]) is None
 
 
 def test_figures_are_means_and_stds_over_seeds_and_differences_are_paired(tmp_path):

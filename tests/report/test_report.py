@@ -17,15 +17,15 @@ from unseen.errors import UnseenError
 from unseen.methods import ERM
 from unseen.models import DigitsNet
 from unseen.report import page as pages
-from unseen.report.cells import Figure, Table
-from unseen.report.embeddings import mixed_labels
-from unseen.report.figures import Drawing, unique_ids
+from unseen.report.figures.features import mixed_labels
+from unseen.report.figures.images import evenly, heat, matrix, overlaid
+from unseen.report.figures.svg import Drawing, unique_ids
 from unseen.report.groups import by_task, sweep
 from unseen.report.page import report_files
 from unseen.report.paper import Reported, paper_figure
-from unseen.report.pixels import evenly, heat, matrix, overlaid
-from unseen.report.reading import find
-from unseen.report.result_tables import command_of
+from unseen.report.runs import find
+from unseen.report.tables.runs import command_of
+from unseen.report.tables.table import Figure, Table
 from unseen.report.write import write_report
 from unseen.training.config import parse
 from unseen.training.sample_images import examples_of, pixels

@@ -9,7 +9,7 @@ from saved_runs import LOOP, saved_run, write_arrays
 
 from unseen.report.groups import by_task
 from unseen.report.page import report_files
-from unseen.report.reading import find
+from unseen.report.runs import find
 
 
 def retold(folder, **changes):

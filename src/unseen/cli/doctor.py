@@ -9,7 +9,7 @@ from cyclopts import App
 
 from unseen.cli import installation as examination
 from unseen.cli.options import Json, emit, say
-from unseen.report.readme import refresh
+from unseen.report.readme import update_readme
 from unseen.report.tables import show
 
 
@@ -46,6 +46,6 @@ def results(
     folder
         Where the grids' summaries are.
     """
-    changed, table = refresh(page, folder)
+    changed, table = update_readme(page, folder)
     if not emit({"page": str(page), "changed": changed, "table": table}, json_):
         print(f"{page}: {'a new table' if changed else 'as it was'}\n{table}")

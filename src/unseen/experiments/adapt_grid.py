@@ -28,7 +28,7 @@ from unseen.experiments.adapt import AdaptationData, Plan, draw_seed, one_draw
 from unseen.experiments.grid import Grid, Job, grid_of, jobs_of, read_toml
 from unseen.experiments.run_grid import end_with_parent, run_grid
 from unseen.methods import method_named
-from unseen.report.few_shot import write_few_shot_results
+from unseen.report.tables.adaptation import write_adaptation_results
 from unseen.tasks import task_named
 from unseen.training.checkpoint import read_json, write_json
 from unseen.training.machine import keep_freed_memory
@@ -366,7 +366,7 @@ def write_few_shot(few_shot: FewShot) -> dict[str, Any]:
         "metric": tasks[0].metric, "paper": few_shot.paper,
         "variants": {task.variant: {"source": task.source.name, "domain": task.targets[0].name} for task in tasks},
     }  # fmt: skip
-    rows = write_few_shot_results(few_shot.results, facts, before + cells) if cells else []
+    rows = write_adaptation_results(few_shot.results, facts, before + cells) if cells else []
     return {
         "results": str(few_shot.results),
         "adapted": len(cells),

@@ -19,8 +19,9 @@ from unseen.detection.registry import LogitScore, Score, scores_of
 from unseen.detection.source_statistics import bootstrap_interval
 from unseen.errors import UnseenError
 from unseen.functional.metrics import METRICS, confusion_matrix
-from unseen.report.uncertainty import SCORES_FILE, auroc, fpr_at_95, pages, summary
-from unseen.report.uncertainty_figure import figure, figure_name
+from unseen.report.figures.scores import draw_scores, figure_name
+from unseen.report.statistics import auroc, fpr_at_95
+from unseen.report.tables.scores import SCORES_FILE, result_files, summarize
 from unseen.training.batches import evaluation_size, load_split, random_part, take
 from unseen.training.checkpoint import locked, read_json, write_atomically
 from unseen.training.fit import REMEMBERED
@@ -120,7 +121,7 @@ def compare(
     }
     files = _write(out, facts)
     told = {k: facts[k] for k in ("task", "variant", "source", "domains", "samples", "seed")}
-    return {**told, "out": str(out), "files": files, "summary": summary(facts)}
+    return {**told, "out": str(out), "files": files, "summary": summarize(facts)}
 
 
 def _write(out: Path, facts: dict[str, Any]) -> list[str]:
@@ -131,7 +132,7 @@ def _write(out: Path, facts: dict[str, Any]) -> list[str]:
             for f in _earlier(out)
             if (f["task"], f["variant"]) != (facts["task"], facts["variant"])
         ]
-        files = {**pages([*others, facts]), figure_name(facts): figure(facts)}
+        files = {**result_files([*others, facts]), figure_name(facts): draw_scores(facts)}
         for name, content in files.items():
             write_atomically(out / name, content)
     return list(files)
@@ -144,7 +145,7 @@ def _earlier(out: Path) -> list[dict[str, Any]]:
         return []
     try:
         tasks: Any = read_json(path)["tasks"]
-        pages(tasks)
+        result_files(tasks)
         return list(tasks)
     except (
         KeyError,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from unseen.errors import UnseenError
-from unseen.report.results import TOLD
+from unseen.report.tables.grid import CONFIG_FIELDS
 from unseen.training.run import difference
 
 RUNS = "runs.json"
@@ -94,7 +94,7 @@ def published_runs(folder: Path) -> list[PublishedRun]:
 
 def _published(path: Path, said: dict[str, Any], run: dict[str, Any]) -> PublishedRun:
     variant = run.get("variant", "default")
-    config = {**{name: run[name] for name in TOLD if name in run}, "task": said["task"], "method": run["method"],
+    config = {**{name: run[name] for name in CONFIG_FIELDS if name in run}, "task": said["task"], "method": run["method"],
               "variant": variant, "seed": run["seed"]}  # fmt: skip
     if not isinstance(run["settings"], dict) or not isinstance(run["loop"], dict):
         raise ValueError("a run's settings and loop must be tables")

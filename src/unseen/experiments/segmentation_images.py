@@ -12,7 +12,7 @@ import torch
 from unseen.api import Task
 from unseen.checks import check_int
 from unseen.errors import UnseenError
-from unseen.report.overlays import side_by_side
+from unseen.report.figures.segmentation import draw_side_by_side
 from unseen.training.batches import load_split, take
 from unseen.training.run import Run
 
@@ -40,7 +40,7 @@ def pictures(
     }
     images = (batch.x[0].permute(0, 2, 3, 1) * 255).round().to(torch.uint8).numpy()
     class_names = task.class_names or tuple(map(str, range(task.classes)))
-    side_by_side(
+    draw_side_by_side(
         out,
         images,
         batch.y.numpy(),

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from unseen.report.figures import mean_and_std
-from unseen.report.reading import FinishedRun
+from unseen.report.runs import FinishedRun
+from unseen.report.statistics import mean_and_std
 
 # They decide what is written down and how much memory is used, not what is learned.
 WITHOUT_EFFECT = ("log_every", "checkpoint_every", "keep", "chunk", "ignore_label")

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from unseen.errors import UnseenError
-from unseen.report import curves, dots, embeddings, pixels, scored, shots
-from unseen.report.cells import Figure, Table, slug
-from unseen.report.figures import SERIES, SYMBOLS, Plate, unique_ids
+from unseen.report.figures import curves, domains, features, images, scores_page
+from unseen.report.figures.svg import SERIES, SYMBOLS, Plate, unique_ids
 from unseen.report.groups import TaskRuns, by_task
 from unseen.report.paper import CITATION
-from unseen.report.reading import Found, find
-from unseen.report.result_tables import ablation_table, command_of, overview, results, runs_table
+from unseen.report.runs import Found, find
+from unseen.report.tables import adaptation_page
+from unseen.report.tables.runs import ablation_table, command_of, overview, results, runs_table
+from unseen.report.tables.table import Figure, Table, slug
 
 LIMIT = 5_000_000  # bytes of the page
 Block = Table | Plate
@@ -58,17 +59,17 @@ def sections_of(found: Found, tasks: Sequence[TaskRuns]) -> list[Section]:
     blocks: list[Block] = []
     for facts in found.scores:
         blocks += _made(
-            "scores of unseen uncertainty", found.left_out, partial(scored.blocks, facts)
+            "scores of unseen uncertainty", found.left_out, partial(scores_page.blocks, facts)
         )
     if blocks:
-        sections.append(Section("Uncertainty of domains", blocks, scored.LEAD))
+        sections.append(Section("Uncertainty of domains", blocks, scores_page.LEAD))
     tables: list[Block] = []
     for rows, paper in found.few_shot:
         tables += _made(
-            "the summary of unseen few-shot", found.left_out, partial(shots.blocks, rows, paper)
+            "the summary of unseen few-shot", found.left_out, partial(adaptation_page.blocks, rows, paper)
         )
     if tables:
-        sections.append(Section("Few labels of a new domain", tables, shots.LEAD))
+        sections.append(Section("Few labels of a new domain", tables, adaptation_page.LEAD))
     if tasks:
         sections.append(Section("Every run", [runs_table(tasks)]))
     return sections
@@ -78,7 +79,7 @@ def _lead(task: TaskRuns) -> str:
     count = len(task.domains)
     unseen = (
         ", ".join(task.domains)
-        if count <= dots.MOST_DOMAINS
+        if count <= domains.MOST_DOMAINS
         else f"{task.domains[0]} to {task.domains[-1]}"
     )
     return (
@@ -89,9 +90,9 @@ def _lead(task: TaskRuns) -> str:
 
 def _task_blocks(task: TaskRuns, left_out: list[str]) -> list[Block]:
     makers: list[Callable[[TaskRuns], Block | Sequence[Block] | None]] = [
-        curves.severities, dots.by_domain, pixels.examples, pixels.scenes, curves.over_training, dots.ablation_plate,
-        ablation_table, curves.sweeps, pixels.maps, curves.transport, embeddings.features, embeddings.mixed_labels,
-        curves.watched, pixels.confusion,
+        curves.severities, domains.by_domain, images.examples, images.scenes, curves.over_training, domains.ablation_plate,
+        ablation_table, curves.sweeps, images.maps, curves.transport, features.features, features.mixed_labels,
+        curves.watched, images.confusion,
     ]  # fmt: skip
     blocks: list[Block] = list(results(task))
     for make in makers:
@@ -115,10 +116,10 @@ def page(
 ) -> str:
     """The page; where it would pass the limit, its largest figures are left out, and it says which."""
     remarks = list(found.left_out)
-    if not embeddings.can_embed() and any(
-        dots.OURS in g.method for task in tasks for g in task.groups
+    if not features.can_embed() and any(
+        domains.OURS in g.method for task in tasks for g in task.groups
     ):
-        remarks.append(embeddings.NEEDS)
+        remarks.append(features.NEEDS)
     sections = list(sections)
     while True:
         text = _rendered(found, tasks, sections, remarks)

@@ -11,7 +11,7 @@ from unseen.errors import UnseenError
 from unseen.report.tables import markdown, percent
 
 PLAIN, OURS = "erm", "uncertainty_guided"
-WORTH = (
+MODEL_METRICS = (
     "accuracy",
     "miou",
 )  # of a model; what else a summary holds, of scores or of costs, is not of a kind
@@ -61,7 +61,7 @@ class Line:
         return percent(mean) + (f" ± {percent(std)}" if len(self.seeds) > 1 else "")
 
 
-def published(folder: Path) -> list[Line]:
+def read_published(folder: Path) -> list[Line]:
     """Every line of every grid under the folder that says what models are worth, with their last checkpoint."""
     lines: list[Line] = []
     for path in sorted(folder.glob("*/summary.json")):
@@ -69,7 +69,7 @@ def published(folder: Path) -> list[Line]:
             rows = json.loads(path.read_text())
             groups: dict[tuple[str, ...], list[dict]] = {}
             for row in (
-                row for row in rows if row["selection"] == "last" and row["metric"] in WORTH
+                row for row in rows if row["selection"] == "last" and row["metric"] in MODEL_METRICS
             ):
                 key = tuple(
                     row[name] for name in ("task", "variant", "method", "setting", "metric")
@@ -114,7 +114,7 @@ def plain_of(lines: Sequence[Line], line: Line) -> Line | None:
     return beside.get(line.setting, beside.get("default"))
 
 
-def of_task(lines: Sequence[Line], task: str) -> str:
+def task_table(lines: Sequence[Line], task: str) -> str:
     """A task's numbers as Markdown: a table for each grid and variant."""
     own = [line for line in lines if line.task == task]
     if not own:
@@ -135,7 +135,7 @@ def _headings(shown: Sequence[str]) -> list[str]:
     return ["average, unseen" if name == "average" else name for name in shown]
 
 
-def of_method(lines: Sequence[Line], method: str, link: Callable[[str], str] = str) -> str:
+def method_table(lines: Sequence[Line], method: str, link: Callable[[str], str] = str) -> str:
     """A method's numbers as Markdown: as it is by default, then under other settings; `link` writes a task's name."""
     own = [line for line in lines if line.method == method]
     if not own:

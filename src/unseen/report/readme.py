@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unseen.errors import UnseenError
-from unseen.report.published import OURS, PLAIN, Line, published
+from unseen.report.published import OURS, PLAIN, Line, read_published
 from unseen.report.tables import markdown
 
 START, END = "<!-- results -->", "<!-- /results -->"
 
 
-def refresh(page: Path, results: Path) -> tuple[bool, str]:
+def update_readme(page: Path, results: Path) -> tuple[bool, str]:
     """Write the table of the results as they are now into the page; says whether it changed, and gives the table."""
-    table = results_table(published(results))
+    table = results_table(read_published(results))
     try:
         before = page.read_text()
     except OSError as error:

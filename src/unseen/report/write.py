@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from unseen.errors import UnseenError
-from unseen.report.results import result_pages
+from unseen.report.tables.grid import result_pages
 from unseen.training.checkpoint import write_atomically
 
 

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from unseen.report.figures import Panel, Picture, Plate, Strip, listed
+from unseen.report.figures.segmentation import NO_LABEL, class_colors, colorize
+from unseen.report.figures.svg import Panel, Picture, Plate, Strip, listed
 from unseen.report.groups import OURS, Group, TaskRuns
-from unseen.report.overlays import NO_LABEL, colours_of, in_colour
-from unseen.report.reading import FinishedRun, pictures
+from unseen.report.runs import FinishedRun, pictures
 
 INPUTS = 3  # samples whose noise maps are shown
 MOMENTS = 4  # of training
@@ -199,7 +199,7 @@ def scenes(task: TaskRuns) -> Plate | None:
         cells += [Picture(png(overlaid(image, r.exam[f"guess/{domain}"][0], names)), f"{domain}: classes by {label}")
                   for label, r in found if f"guess/{domain}" in r.exam]  # fmt: skip
         strips.append(Strip(f"{domain} (source)" if domain == run.source else domain, cells))
-    colours = ["#{:02x}{:02x}{:02x}".format(*c) for c in colours_of(names).tolist()]
+    colours = ["#{:02x}{:02x}{:02x}".format(*c) for c in class_colors(names).tolist()]
     caption = (
         "One scene of each domain: as it is, with its true classes laid over it, and with what "
         f"{listed(labels)} make of it. The first row is the source, the only one that training saw; elsewhere, colours that "
@@ -212,7 +212,7 @@ def scenes(task: TaskRuns) -> Plate | None:
 
 def overlaid(image: Pixels, labels: NDArray[np.integer], names: Sequence[str]) -> Pixels:
     """Classes as colours, with the picture shining through."""
-    colour = in_colour(labels.astype(int), names).astype(float)
+    colour = colorize(labels.astype(int), names).astype(float)
     return small(np.round(0.3 * image + 0.7 * colour).astype(np.uint8))
 
 

@@ -8,9 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scipy.stats import t as student
-
-from unseen.report.figures import mean_and_std
+from unseen.report.statistics import mean_and_std
 
 SELECTIONS = {
     "last": "the last checkpoint",
@@ -108,7 +106,7 @@ def _together(parts: Sequence[Part]) -> Part | None:
     return Part("all", None, domains, {"average": domains}, merged) if merged else None
 
 
-def select(
+def select_checkpoints(
     values: Mapping[int, Mapping[str, float]], held_out: Mapping[int, float], domains: Sequence[str]
 ) -> dict[str, int]:
     """The step each selection chooses, from the figures of every kept step; of equals the later."""
@@ -121,18 +119,6 @@ def select(
             steps, key=lambda step: (math.fsum(values[step][d] for d in domains), step)
         )
     return chosen
-
-
-def interval(differences: Sequence[float], level: float = 0.95) -> float | None:
-    """Half the width of the interval that holds the mean difference, from paired runs by Student's t; None of one run."""
-    if len(differences) < 2:
-        return None
-    _, std = mean_and_std(differences)
-    return (
-        float(student.ppf((1 + level) / 2, len(differences) - 1))
-        * std
-        / math.sqrt(len(differences))
-    )
 
 
 def measured_run(facts: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,13 +156,13 @@ def _figures_of(
     values = {
         step: figures for step, figures in values.items() if set(wanted) <= set(figures)
     }  # a domain may have come later
-    chosen = select(values, held_out, facts["variants"][run["variant"]]["domains"])
+    chosen = select_checkpoints(values, held_out, facts["variants"][run["variant"]]["domains"])
     steps = run["config"]["loop"]["steps"]
     return {"figures": {name: values[step] for name, step in chosen.items()}, "chosen": chosen, "steps": steps,
             "seconds": pace[-1] * steps if pace else math.nan}  # fmt: skip
 
 
-def summary(facts: Mapping[str, Any], part: Part) -> list[dict[str, Any]]:
+def summarize(facts: Mapping[str, Any], part: Part) -> list[dict[str, Any]]:
     rows = []
     for runs in part.groups():
         for selection in SELECTIONS:

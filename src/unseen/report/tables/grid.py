@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unseen.report.benchmark import SELECTIONS, Part, interval, measured_run, parts_of, summary
-from unseen.report.figures import mean_and_std
+from unseen.report.statistics import confidence_half_width, mean_and_std
 from unseen.report.tables import markdown, percent
+from unseen.report.tables.grid_runs import SELECTIONS, Part, measured_run, parts_of, summarize
 
 # What runs.json tells of a run's configuration.
-TOLD = (
+CONFIG_FIELDS = (
     "run",
     "preset",
     "loop",
@@ -37,7 +37,7 @@ def result_pages(
     """The rows of summary.json, and the text of every file, by name."""
     measured = [measured_run(facts, run) for run in runs]
     parts = parts_of(facts, measured)
-    rows = [row for part in parts for row in summary(facts, part)]
+    rows = [row for part in parts for row in summarize(facts, part)]
     pages = {
         "summary.json": json.dumps(rows, indent=1) + "\n",
         "table.csv": as_csv(rows),
@@ -59,7 +59,7 @@ def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _facts_of(run: Mapping[str, Any]) -> dict[str, Any]:
     config = run["config"]
-    kept = {k: config[k] for k in TOLD if k in config}
+    kept = {k: config[k] for k in CONFIG_FIELDS if k in config}
     same = {
         k: run[k]
         for k in ("variant", "method", "setting", "seed", "steps", "seconds", "chosen", "figures")
@@ -233,7 +233,7 @@ def _comparison(part: Part, groups: Sequence[list[dict[str, Any]]]) -> str:
         if not pairs:
             continue
         gains = [ours["average"] - theirs["average"] for ours, theirs in pairs]
-        half, (mean, _) = interval(gains), mean_and_std(gains)
+        half, (mean, _) = confidence_half_width(gains), mean_and_std(gains)
         above = sum(
             math.fsum(ours[d] - theirs[d] for ours, theirs in pairs) > 0 for d in part.domains
         )

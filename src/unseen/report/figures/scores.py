@@ -9,8 +9,8 @@ from typing import Any
 
 import matplotlib
 
-from unseen.report.figures import mean_and_std
-from unseen.report.uncertainty import BAYES, rank_correlation, scores_by_seed
+from unseen.report.statistics import mean_and_std, rank_correlation
+from unseen.report.tables.scores import BAYES, scores_by_seed
 
 INK, FAINT, BLUE = "#22303c", "#d5dbe1", "#3d7ea6"
 OURS = "uncertainty_guided"
@@ -24,7 +24,7 @@ def figure_name(facts: Mapping[str, Any]) -> str:
     return re.sub(r"[^\w.-]+", "-", "-".join(["figure", *words])) + ".png"
 
 
-def figure(facts: Mapping[str, Any]) -> bytes:
+def draw_scores(facts: Mapping[str, Any]) -> bytes:
     """A PNG with a panel for each pair of our score, the Bayesian one and the error; a point is a domain's mean over seeds."""
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
@@ -41,7 +41,7 @@ def figure(facts: Mapping[str, Any]) -> bytes:
                 bayes,
             )
         )
-    groups, legend_title = grouped(facts["domains"])
+    groups, legend_title = group_domains(facts["domains"])
     shades = matplotlib.colormaps["viridis_r"]
     colours = {
         name: shades(0.08 + 0.84 * i / (len(groups) - 1)) if len(groups) > 1 else BLUE
@@ -131,7 +131,7 @@ def errors(facts: Mapping[str, Any], method: str) -> dict[str, float]:
     return {d: 100 - 100 * mean_and_std([of[d] for of in values])[0] for d in values[0]}
 
 
-def grouped(domains: list[str]) -> tuple[dict[str, list[str]], str]:
+def group_domains(domains: list[str]) -> tuple[dict[str, list[str]], str]:
     """Domains by what stands behind the slash in all of their names, such as a severity; else in one group."""
     parts = [domain.rpartition("/") for domain in domains]
     groups: dict[str, list[str]] = {}

@@ -16,11 +16,11 @@ Cell = Mapping[str, Any]
 METRICS = {"target": "accuracy", "source": "source_accuracy"}
 
 
-def write_few_shot_results(
+def write_adaptation_results(
     folder: Path, facts: Mapping[str, Any], cells: Sequence[Cell]
 ) -> list[dict[str, Any]]:
     """Write summary.json, table.csv, table.md and runs.json; the rows of summary.json are given back."""
-    rows = summary(facts, cells)
+    rows = summarize(facts, cells)
     table = io.StringIO()
     writer = csv.DictWriter(table, list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -58,7 +58,7 @@ def averaged(facts: Mapping[str, Any], cells: Sequence[Cell], figure: str) -> di
     }
 
 
-def summary(facts: Mapping[str, Any], cells: Sequence[Cell]) -> list[dict[str, Any]]:
+def summarize(facts: Mapping[str, Any], cells: Sequence[Cell]) -> list[dict[str, Any]]:
     """One row for each variant, method, setting and metric; with several variants also their average, as variant all."""
     rows = []
 

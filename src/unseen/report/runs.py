@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load
 
 from unseen.errors import UnseenError
-from unseen.report.uncertainty import SCORES_FILE
+from unseen.report.tables.scores import SCORES_FILE
 
 NEEDED = {"run": str, "task": str, "method": str, "seed": int, "loop": dict, "settings": dict}
 OPTIONAL = {

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from unseen.report.figures import (
+from unseen.report.figures.svg import (
     SERIES,
     Drawing,
     Panel,
@@ -17,10 +17,10 @@ from unseen.report.figures import (
     capital,
     finite,
     listed,
-    mean_and_std,
     series,
 )
 from unseen.report.groups import OURS, Group, TaskRuns, settings_of, sweep
+from unseen.report.statistics import mean_and_std
 
 MOST = 8  # series in one drawing
 GRADED = re.compile(r"(.+)/(\d+)")  # fog/3: a corruption and its severity

@@ -160,10 +160,5 @@ def capital(text: str) -> str:
     return text if text[:2] != text[:2].lower() else text[:1].upper() + text[1:]
 
 
-def mean_and_std(values: Sequence[float]) -> tuple[float, float]:
-    spread = np.asarray(values, dtype=float)
-    return float(spread.mean()), float(spread.std(ddof=1)) if len(spread) > 1 else 0.0
-
-
 def finite(values: Sequence[float]) -> bool:
     return bool(values) and all(math.isfinite(v) for v in values)

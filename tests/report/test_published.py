@@ -8,9 +8,15 @@ from pathlib import Path
 import pytest
 
 from unseen.errors import UnseenError
+<<<<<<< HEAD:tests/experiments/test_published_runs.py
 from unseen.report.published import WORTH, of_method, of_task, published
 from unseen.report.readme import END, START, refresh, results_table
 from unseen.functional.metrics import METRICS
+=======
+from unseen.report.published import MODEL_METRICS, method_table, read_published, task_table
+from unseen.report.readme import END, START, results_table, update_readme
+from unseen.training.evaluation import METRICS
+>>>>>>> 04ce140 (Group the report into tables, figures, runs and page):tests/report/test_published.py
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,7 +48,7 @@ def results(tmp_path):
 
 
 def test_the_readmes_row_is_of_the_tasks_own_grid_and_names_what_was_better(results):
-    table = results_table(published(results)).splitlines()
+    table = results_table(read_published(results)).splitlines()
     assert (
         table[0]
         == "| average over unseen domains, % | erm | uncertainty_guided | gain | best of the rest | seeds | from |"
@@ -61,7 +67,7 @@ def test_the_readmes_row_is_of_the_tasks_own_grid_and_names_what_was_better(resu
 def test_a_row_of_fewer_seeds_is_not_called_the_best(tmp_path):
     grid(tmp_path, "roads", *(("roads", "default", m, "default", {"dusk": value}, seeds)
          for m, value, seeds in (("erm", 0.5, 3), ("gud", 0.9, 1), ("pgd", 0.6, 3), ("uncertainty_guided", 0.7, 3))))  # fmt: skip
-    row = results_table(published(tmp_path)).splitlines()[2]
+    row = results_table(read_published(tmp_path)).splitlines()[2]
     assert "| **70.0 ± 1.0** |" in row and "| pgd: 60.0 ± 1.0 |" in row and "gud" not in row
 
 
@@ -72,13 +78,13 @@ def test_variants_that_are_told_together_have_one_row(tmp_path):
         for m in ("erm", "uncertainty_guided")
     ]
     grid(tmp_path, "books", *lines)
-    rows = results_table(published(tmp_path)).splitlines()[2:]
+    rows = results_table(read_published(tmp_path)).splitlines()[2:]
     assert len(rows) == 1 and rows[0].startswith("| [books](docs/tasks/books.md) |")
 
 
 def test_a_grid_without_our_method_by_default_has_no_row(tmp_path):
     grid(tmp_path, "tuning", ("roads", "default", "erm", "default", {"x": 0.5}, 1))
-    assert results_table(published(tmp_path)) == "No results yet."
+    assert results_table(read_published(tmp_path)) == "No results yet."
 
 
 def test_cards_tell_what_models_are_worth_and_nothing_of_another_kind(results):
@@ -88,14 +94,14 @@ def test_cards_tell_what_models_are_worth_and_nothing_of_another_kind(results):
         for row in rows
         for metric in ("source_accuracy", "rank_correlation", "cost_ratio")
     ]
-    before = of_task(published(results), "roads"), of_method(published(results), "erm")
+    before = task_table(read_published(results), "roads"), method_table(read_published(results), "erm")
     (results / "roads/summary.json").write_text(json.dumps([*others, *rows]))
-    assert (of_task(published(results), "roads"), of_method(published(results), "erm")) == before
-    assert set(WORTH) == set(METRICS)
+    assert (task_table(read_published(results), "roads"), method_table(read_published(results), "erm")) == before
+    assert set(MODEL_METRICS) == set(METRICS)
 
 
 def test_a_tasks_card_has_every_domain_unless_there_are_too_many(results):
-    text = of_task(published(results), "roads")
+    text = task_table(read_published(results), "roads")
     assert (
         "from `results/extra/`" in text
         and "| erm, randconv | 70.0 ± 1.0 | 70.0 ± 1.0 | 70.0 ± 1.0 | 3 |" in text
@@ -107,47 +113,47 @@ def test_a_tasks_card_has_every_domain_unless_there_are_too_many(results):
         ("skies", "default", "erm", "default", {**many, "hard": 0.3}, 1),
         averages={"hard": ["c1", "c2"]},
     )
-    header = of_task(published(results), "skies").splitlines()[2]
+    header = task_table(read_published(results), "skies").splitlines()[2]
     assert header == "|  | average, unseen | hard | seeds |"
-    assert of_task(published(results), "seas") == (
+    assert task_table(read_published(results), "seas") == (
         "There are no numbers of ours for this task yet: nothing under `results/` is of it."
     )
 
 
 def test_a_methods_card_has_plain_training_of_the_same_grid_and_setting_beside_it(results):
-    text = of_method(published(results), "uncertainty_guided", link=lambda task: f"[{task}]")
+    text = method_table(read_published(results), "uncertainty_guided", link=lambda task: f"[{task}]")
     assert "| [roads] | 55.0 ± 1.0 | 40.0 ± 1.0 | 3 | roads |" in text
     assert "| [roads] | randconv | 60.0 ± 1.0 | 70.0 ± 1.0 | 3 | roads |" in text
-    assert "same grid" not in of_method(published(results), "erm")
-    assert "no numbers of ours for this method" in of_method(published(results), "gud")
+    assert "same grid" not in method_table(read_published(results), "erm")
+    assert "no numbers of ours for this method" in method_table(read_published(results), "gud")
 
 
 def test_the_table_goes_between_the_markers_and_nothing_else_changes(results, tmp_path):
     page = tmp_path / "page.md"
     page.write_text(f"above\n{START}\nold\n{END}\nbelow\n")
-    assert refresh(page, results) == (True, results_table(published(results)))
+    assert update_readme(page, results) == (True, results_table(read_published(results)))
     text = page.read_text()
     assert (
         text.startswith(f"above\n{START}\n| average")
         and text.endswith(f"|\n{END}\nbelow\n")
         and "old" not in text
     )
-    assert refresh(page, results)[0] is False
+    assert update_readme(page, results)[0] is False
     page.write_text("no markers")
     with pytest.raises(UnseenError, match="needs the line <!-- results -->"):
-        refresh(page, results)
+        update_readme(page, results)
 
 
 def test_a_broken_summary_is_named(tmp_path):
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad/summary.json").write_text('[{"selection": "last"}]')
     with pytest.raises(UnseenError, match=r"bad/summary.json is not a summary of results"):
-        published(tmp_path)
+        read_published(tmp_path)
 
 
 def test_the_readmes_table_is_the_one_that_the_tool_writes_now():
     text = (ROOT / "README.md").read_text()
     written = text.partition(START)[2].partition(END)[0].strip()
-    assert written == results_table(published(ROOT / "results")), (
+    assert written == results_table(read_published(ROOT / "results")), (
         "run `unseen results` in the repository's folder"
     )

@@ -8,12 +8,12 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
-from unseen.report.cells import Cell, Figure, Table
-from unseen.report.curves import GRADED
-from unseen.report.dots import MEANING, MOST_DOMAINS, ablations
+from unseen.report.figures.curves import GRADED
+from unseen.report.figures.domains import MEANING, MOST_DOMAINS, ablations
 from unseen.report.groups import Group, TaskRuns
 from unseen.report.paper import ablation_figure, paper_figure
-from unseen.report.reading import FinishedRun
+from unseen.report.runs import FinishedRun
+from unseen.report.tables.table import Cell, Figure, Table
 
 
 def figure(task: TaskRuns, group: Group, domains: Sequence[str]) -> Figure:

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from unseen.report.curves import left_out, main_groups
-from unseen.report.figures import INK, Drawing, Plate, capital, listed, series
+from unseen.report.figures.curves import left_out, main_groups
+from unseen.report.figures.svg import INK, Drawing, Plate, capital, listed, series
 from unseen.report.groups import OURS, Group, TaskRuns
 from unseen.report.paper import ablation, ablation_figure
 

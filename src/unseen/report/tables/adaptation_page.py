@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unseen.report.cells import Cell, Figure, Table
 from unseen.report.paper import Reported
+from unseen.report.tables.table import Cell, Figure, Table
 
 LEAD = "A model learned from one domain is adapted with a few labelled samples of another, and examined on that one's test data."
 

@@ -7,13 +7,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import ArrayLike
-from scipy.stats import rankdata
-
-from unseen.report.figures import mean_and_std
-from unseen.report.results import as_csv
+from unseen.report.statistics import mean_and_std, rank_correlation
 from unseen.report.tables import markdown, percent
+from unseen.report.tables.grid import as_csv
 
 BAYES, BAYES_TOTAL = (
     "bnn",
@@ -34,27 +30,7 @@ METRICS = {
 # ---------------------------------------------------------------------------------------------------- what is measured
 
 
-def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float | None:
-    """Spearman's: Pearson's correlation of the ranks, ties sharing theirs; None where one side is all the same."""
-    if len(a) < 2 or len(set(a)) < 2 or len(set(b)) < 2:
-        return None
-    return float(np.corrcoef(rankdata(a), rankdata(b))[0, 1])
-
-
-def auroc(source: ArrayLike, target: ArrayLike) -> float:
-    """The chance that a target sample scores higher than a source sample; a tie counts half."""
-    source, target = np.asarray(source), np.asarray(target)
-    ranks = rankdata(np.concatenate([source, target]))[len(source) :]
-    return float((ranks.sum() - len(target) * (len(target) + 1) / 2) / (len(source) * len(target)))
-
-
-def fpr_at_95(source: ArrayLike, target: ArrayLike) -> float:
-    """The share of target samples that pass as source where the threshold lets 95 % of the source, or just more, pass."""
-    threshold = np.quantile(np.asarray(source), 0.95, method="inverted_cdf")
-    return float((np.asarray(target) <= threshold).mean())
-
-
-# ------------------------------------------------------------------------------------------------------ what is told
+# ---
 
 
 def scores_by_seed(
@@ -107,7 +83,7 @@ def figures_of(
     return found
 
 
-def summary(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+def summarize(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     """A row for each score, metric and domain: mean and standard deviation over seeds."""
     every, rows = scores_by_seed(facts), []
     for name, by_seed in every.items():
@@ -138,22 +114,22 @@ def summary(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def pages(tasks: Sequence[Mapping[str, Any]]) -> dict[str, bytes]:
+def result_files(tasks: Sequence[Mapping[str, Any]]) -> dict[str, bytes]:
     """The files of a comparison on one task or several, by name, the figures aside."""
-    by_task = [summary(facts) for facts in tasks]
+    by_task = [summarize(facts) for facts in tasks]
     rows = [row for of_task in by_task for row in of_task]
     texts = {
         SCORES_FILE: json.dumps({"tasks": list(tasks)}, indent=1) + "\n",
         "summary.json": json.dumps(rows, indent=1) + "\n",
         "table.csv": as_csv(rows),
         "table.md": "\n".join(
-            page(facts, of_task) for facts, of_task in zip(tasks, by_task, strict=True)
+            markdown_page(facts, of_task) for facts, of_task in zip(tasks, by_task, strict=True)
         ),
     }
     return {name: text.encode() for name, text in texts.items()}
 
 
-def page(facts: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
+def markdown_page(facts: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
     """Both tables as one page of Markdown: what each score is worth, and what it says of each domain."""
     seeds = sorted({run["seed"] for run in facts["runs"]})
     told = [

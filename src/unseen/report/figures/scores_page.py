@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from unseen.report.cells import Cell, Figure, Table
-from unseen.report.figures import INK, MARKERS, SERIES, Drawing, Panel, Plate
+from unseen.report.figures.scores import errors, group_domains, means
+from unseen.report.figures.svg import INK, MARKERS, SERIES, Drawing, Panel, Plate
 from unseen.report.groups import OURS
-from unseen.report.uncertainty import BAYES, METRICS, rank_correlation, scores_by_seed, summary
-from unseen.report.uncertainty_figure import errors, grouped, means
+from unseen.report.statistics import rank_correlation
+from unseen.report.tables.scores import BAYES, METRICS, scores_by_seed, summarize
+from unseen.report.tables.table import Cell, Figure, Table
 
 LEAD = (
     "How unfamiliar a domain is, told without labels by one pass through the model. A useful score rises with the error that the "
@@ -67,7 +68,7 @@ def _plates(facts: Mapping[str, Any], told: str) -> list[Plate]:
 
 
 def _groups(facts: Mapping[str, Any]) -> dict[str, list[str]]:
-    found, _ = grouped(facts["domains"])
+    found, _ = group_domains(facts["domains"])
     return found if len(found) <= GROUPS else {"": list(facts["domains"])}
 
 
@@ -136,7 +137,7 @@ def _by_domain(facts: Mapping[str, Any], told: str) -> Table:
 def _worth(facts: Mapping[str, Any], told: str) -> Table:
     """A row for each score: does it follow the error, and what does it cost?"""
     found: dict[str, dict[str, str]] = {}
-    for row in summary(facts):
+    for row in summarize(facts):
         if row["domain"] == "average":
             digits = 1 if row["metric"] == "ms_per_1000" else 2
             found.setdefault(row["method"], {})[row["metric"]] = f"{row['mean']:.{digits}f}"

@@ -7,10 +7,10 @@ import logging
 import numpy as np
 from numpy.typing import NDArray
 
-from unseen.report.figures import MARKERS, SERIES, Drawing, Plate, listed, series
+from unseen.report.figures.images import evenly
+from unseen.report.figures.svg import MARKERS, SERIES, Drawing, Plate, listed, series
 from unseen.report.groups import OURS, TaskRuns
-from unseen.report.pixels import evenly
-from unseen.report.reading import FinishedRun
+from unseen.report.runs import FinishedRun
 
 MOMENTS = 4
 NEEDS = "openTSNE is not installed here: the picture of features over training (t-SNE) is left out; pip install 'unseen[report]'"
