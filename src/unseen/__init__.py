@@ -1,13 +1,14 @@
-"""Make a model learned from a single source hold up in domains it has never seen, and know when it will not."""
+"""Train on one source domain, generalize to unseen domains, and detect when a model fails."""
 
 from __future__ import annotations
 
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
-__version__ = "0.1.0"
-
+from unseen import _deprecated
 from unseen.api import Batch, Domain, Method, Task
 from unseen.detection.accuracy import AccuracyEstimator, estimate_accuracy
 from unseen.detection.monitor import DomainMonitor
@@ -17,10 +18,22 @@ from unseen.tasks import TASKS
 from unseen.training.checkpoint import load_method
 from unseen.training.fit import calibrate, fit
 
+try:
+    __version__ = metadata.version("unseen")
+except metadata.PackageNotFoundError:  # a source tree on sys.path, not installed
+    __version__ = "unknown"
+
 
 def load(folder: str | Path, model: nn.Module) -> Method:
-    """A method saved with `net.save(folder)` or by `unseen train`, around your model; runs no code from the folder."""
+    """Load a method that `net.save(folder)` or `unseen train` has saved, around your model.
+
+    No code from the folder is run.
+    """
     return load_method(Path(folder), model)
+
+
+def __getattr__(name: str) -> Any:
+    return _deprecated.module_attribute(__name__, name)
 
 
 __all__ = [

@@ -27,7 +27,8 @@ from unseen.adaptation import (
     fine_tune,
 )
 from unseen.adaptation.base import Unlabelled, descend
-from unseen.cli import adapting as cli_adapting
+from unseen.cli import adapt as cli_adapt
+from unseen.cli import adaptations as cli_adaptations
 from unseen.experiments import evaluate as exam
 from unseen.experiments.adapt import Plan, adapt, blended, held_back
 from unseen.training import run
@@ -396,16 +397,16 @@ def test_the_command_adapts_and_saves(trained, tmp_path, monkeypatch):
 def test_the_command_tells_a_person_what_happened_to_the_source(
     trained, capsys, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(cli_adapting, "task_of", lambda at, named: strips())
-    cli_adapting.adapt(trained.folder, shots=5, draws=2, steps=60, lr=0.05)
+    monkeypatch.setattr(cli_adapt, "task_of", lambda at, named: strips())
+    cli_adapt.adapt(trained.folder, shots=5, draws=2, steps=60, lr=0.05)
     shown = capsys.readouterr()
     assert (
-        "fine_tune from erm, 5 labels a class, 2 draws" in shown.out
+        "fine_tune from erm, 5 labels per class, 2 draws" in shown.out
         and "±" in shown.out
         and "source" in shown.out
     )
-    assert "adapting made the source worse by" in shown.err and "--keep-source 0.02" in shown.err
-    cli_adapting.adapt(
+    assert "unseen: the source lost" in shown.err and "--keep-source 0.02" in shown.err
+    cli_adapt.adapt(
         trained.folder,
         shots=5,
         draws=1,
@@ -416,16 +417,16 @@ def test_the_command_tells_a_person_what_happened_to_the_source(
     )
     shown = capsys.readouterr()
     assert (
-        "may lose 2.0 points: gone" in shown.out
+        "may lose 2.0 points: interpolation coefficients" in shown.out
         and "next: unseen evaluate" in shown.out
-        and "made the source worse" not in shown.err
+        and "the source lost" not in shown.err
     )
 
 
 def test_the_ways_to_adapt_are_listed(capsys):
-    cli_adapting.adaptations(json_=True)
+    cli_adaptations.adaptations(json_=True)
     listed = json.loads(capsys.readouterr().out)["adaptations"]
     assert [kind["name"] for kind in listed] == list(ADAPTATIONS)
     assert listed[1]["settings"]["confusion_weight"] == 0.2 and listed[1]["needs"] == "few labels"
-    cli_adapting.adaptations("se")
+    cli_adaptations.adaptations("se")
     assert "0.968" in capsys.readouterr().out

@@ -218,11 +218,11 @@ def test_demo_runs_reports_and_does_not_train_twice(tmp_path):
         (["evaluate", "nowhere"], "config.json does not exist"),
         (["score", "nowhere", "--domain", "street"], "config.json does not exist"),
         (["nonsense"], "nonsense"),
-        (["bench", "grid.toml", "--seeds", "0.6"], "--seeds: a whole number is wanted, not 0.6"),
-        (["adapt", "nowhere", "--shots", "1.5"], "--shots: a whole number is wanted, not 1.5"),
+        (["bench", "grid.toml", "--seeds", "0.6"], "--seeds: expected a whole number, not 0.6"),
+        (["adapt", "nowhere", "--shots", "1.5"], "--shots: expected a whole number, not 1.5"),
         (
             ["train", "mini_digits", "erm", "--out", "x"],
-            "erm is more than this command takes; what has a name is said with it",
+            "unexpected argument erm: options must be named, e.g. --method NAME",
         ),
     ],
 )

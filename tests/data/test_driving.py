@@ -16,7 +16,7 @@ from unseen.data import catalog as stock
 from unseen.data import driving as data
 from unseen.data.location import VARIABLE
 from unseen.errors import UnseenError
-from unseen.experiments.segmentation_images import evenly_spaced, pictures
+from unseen.experiments.segmentation_images import draw_predictions, evenly_spaced
 from unseen.functional.mixup import mixed_loss
 from unseen.methods import METHODS, method_named
 from unseen.report.figures.segmentation import COLORS, class_colors, colorize, draw_side_by_side
@@ -374,7 +374,7 @@ def test_pictures_of_finished_runs(root, tmp_path):
         )
         for method, seed in (("erm", 0), ("erm", 1), ("gud", 0))
     ]
-    told = pictures(runs[1:], task, "dusk", tmp_path / "dusk.png", frames=2)
+    told = draw_predictions(runs[1:], task, "dusk", tmp_path / "dusk.png", frames=2)
     assert (
         list(told["runs"]) == ["erm", "gud"]
         and told["frames"] == [1, 3]
@@ -382,7 +382,7 @@ def test_pictures_of_finished_runs(root, tmp_path):
     )
     with Image.open(tmp_path / "dusk.png") as image:
         assert image.width > image.height
-    assert list(pictures(runs, task, "source", tmp_path / "day.png")["runs"]) == [
+    assert list(draw_predictions(runs, task, "source", tmp_path / "day.png")["runs"]) == [
         "erm seed 0",
         "erm seed 1",
         "gud seed 0",
@@ -393,7 +393,7 @@ def test_pictures_of_finished_runs(root, tmp_path):
         ({"task": driving("carla_clear")}, "trained on driving/camvid_day"), ({"runs": [Run(tmp_path)]}, "config.json"),
     ):  # fmt: skip
         with pytest.raises(UnseenError, match=said):
-            pictures(
+            draw_predictions(
                 **{
                     "runs": runs[:1],
                     "task": task,

@@ -17,7 +17,12 @@ from shifted import strips
 
 from unseen import UnseenError
 from unseen.experiments import evaluate as exam
-from unseen.experiments.adapt_grid import adaptings_of, read_few_shot, run_few_shot, write_few_shot
+from unseen.experiments.adapt_grid import (
+    adaptings_of,
+    read_adaptation_grid,
+    run_adaptation_grid,
+    write_tables,
+)
 from unseen.report.tables.adaptation import summarize, write_adaptation_results
 from unseen.training import run
 
@@ -85,8 +90,8 @@ def starts(tmp_path_factory):
 
 def test_a_grid_adapts_every_start_by_every_row_and_skips_what_is_done(grid_file, tmp_path, starts):
     shutil.copytree(starts, tmp_path / "runs")
-    few_shot = read_few_shot(grid_file)
-    result = run_few_shot(few_shot, quiet=True)
+    few_shot = read_adaptation_grid(grid_file)
+    result = run_adaptation_grid(few_shot, quiet=True)
     assert result["failed"] == {} and result["adapted"] == result["wanted"] == 3 * 2 * 2 * 2 + 1
     rows = json.loads((tmp_path / "results/summary.json").read_text())
     assert {tuple(row) for row in rows} == {
@@ -138,7 +143,7 @@ def test_a_grid_adapts_every_start_by_every_row_and_skips_what_is_done(grid_file
     lost.unlink()
     torn.write_text(torn.read_text()[:20])
     foreign.write_text(sorted(files)[6].read_text())  # of another adaptation
-    assert run_few_shot(few_shot, quiet=True)["summary"] == rows  # the same bits again
+    assert run_adaptation_grid(few_shot, quiet=True)["summary"] == rows  # the same bits again
     assert sorted(path for path in files if path.stat().st_mtime_ns != files[path]) == [
         lost,
         torn,
@@ -147,14 +152,14 @@ def test_a_grid_adapts_every_start_by_every_row_and_skips_what_is_done(grid_file
     other = GRID.format(folder=tmp_path).replace("steps = 10", "steps = 11")
     grid_file.write_text(other)
     assert (
-        write_few_shot(read_few_shot(grid_file))["adapted"] == 17
+        write_tables(read_adaptation_grid(grid_file))["adapted"] == 17
     )  # what was made with other settings does not count
 
 
 def test_a_killed_grid_leaves_no_worker_and_goes_on(grid_file, tmp_path, starts):
     shutil.copytree(starts, tmp_path / "runs")
     grid_file.write_text(GRID.format(folder=tmp_path).replace("steps = 10 }", "steps = 400 }"))
-    words = [sys.executable, "-m", "unseen.cli", "few-shot", str(grid_file)]
+    words = [sys.executable, "-m", "unseen.cli", "adapt-grid", str(grid_file)]
     process = subprocess.Popen(words, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     for _ in range(3000):
         if len(list(tmp_path.glob("runs/adapted/*.json"))) >= 2:
@@ -230,12 +235,12 @@ def test_a_wrong_grid_is_refused_before_anything_runs(grid_file, tmp_path, chang
     assert change[0] in text
     grid_file.write_text(text.replace(*change))
     with pytest.raises(UnseenError, match=said):
-        read_few_shot(grid_file)
+        read_adaptation_grid(grid_file)
     assert not (tmp_path / "runs").exists()
 
 
 def test_the_papers_grid_has_the_rows_and_figures_the_paper_has(monkeypatch):
-    few_shot = read_few_shot(ROOT / "grids/few_shot_adaptation.toml")
+    few_shot = read_adaptation_grid(ROOT / "grids/few_shot_adaptation.toml")
     cells = adaptings_of(few_shot)
     assert {(a.method, a.setting) for a in cells} >= {
         (m, s) for m in ("erm", "uncertainty_guided", "fada", "ccsa") for s in ("7-shot", "10-shot")

@@ -1,69 +1,95 @@
-"""The command line: each command a few lines that call the library. Results on stdout, everything else on stderr."""
+"""The command line. Results go to stdout, messages to stderr; each command calls the library."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import sys
+from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError
 from cyclopts.exceptions import UnusedCliTokensError
 from rich.console import Console
 
-import unseen
 from unseen.cli import (
-    adapting,
-    comparisons,
+    adapt,
+    adapt_grid,
+    adaptations,
+    bench,
     data,
+    demo,
     doctor,
     estimates,
-    listings,
+    evaluate,
+    installation,
+    methods,
     monitoring,
-    runs,
+    report,
+    score,
+    segmentation_images,
+    tasks,
+    train,
     uncertainty,
+    update_readme,
 )
-from unseen.cli.options import say, stdout_for_results_only
+from unseen.cli.options import deprecated, say, stdout_for_results_only
 from unseen.errors import UnseenError
 from unseen.training.machine import keep_freed_memory
+
+__all__ = ["app", "main"]
 
 app = App(
     name="unseen",
     suppress_keyboard_interrupt=False,
-    version=unseen.__version__,
-    help="Make a model learned from a single source hold up in domains it has never seen, and know when it will not.",
+    version=installation.version,
+    help="Train on one source domain, generalize to unseen domains, and detect when a model fails.",
 )
-for part in (
-    runs,
-    monitoring,
-    estimates,
-    adapting,
-    comparisons,
-    uncertainty,
-    data,
-    listings,
-    doctor,
+app.command(train.train)
+app.command(evaluate.evaluate)
+app.command(score.score)
+monitoring.attach(app)
+estimates.attach(app)
+app.command(adapt.adapt)
+app.command(adaptations.adaptations)
+app.command(adapt_grid.adapt_grid, name="adapt-grid")
+app.command(bench.bench)
+app.command(report.report)
+app.command(demo.demo)
+uncertainty.attach(app)
+app.command(segmentation_images.segmentation_images, name="segmentation-images")
+app.command(data.data_app)
+app.command(tasks.tasks)
+app.command(methods.methods)
+app.command(doctor.doctor)
+app.command(update_readme.update_readme, name="update-readme")
+
+# Names of version 0.1, to be removed in 0.3.
+for old, new, command in (
+    ("few-shot", "adapt-grid", adapt_grid.adapt_grid),
+    ("pictures", "segmentation-images", segmentation_images.segmentation_images),
+    ("results", "update-readme", update_readme.update_readme),
 ):
-    part.attach(app)
+    app.command(deprecated(command, old, new), name=old, show=False)
 
 
-def main() -> None:
+def main(tokens: Sequence[str] | None = None) -> None:
+    """Run the command line on `tokens`, by default `sys.argv[1:]`; exit with 2 on bad input."""
+    tokens = sys.argv[1:] if tokens is None else tokens
     logging.basicConfig(level=logging.INFO, format="unseen: %(message)s", stream=sys.stderr)
     keep_freed_memory()
     try:
-        with stdout_for_results_only() if "--json" in sys.argv else contextlib.nullcontext():
-            app(exit_on_error=False, print_error=False, error_console=Console(stderr=True))
+        with stdout_for_results_only() if "--json" in tokens else contextlib.nullcontext():
+            app(tokens, exit_on_error=False, print_error=False, error_console=Console(stderr=True))
     except UnusedCliTokensError as error:
-        words = " ".join(error.unused_tokens or [])
-        named = "what has a name is said with it, such as --method NAME, and each setting with a --set of its own"
-        say(f"error: {words} is more than this command takes; {named}: try --help")
+        surplus = " ".join(error.unused_tokens or [])
+        say(
+            f"error: unexpected argument {surplus}: options must be named, e.g. --method NAME, "
+            "and every setting needs its own --set; try --help"
+        )
         sys.exit(2)
-    except (
-        CycloptsError,
-        UnseenError,
-        OSError,
-    ) as error:  # an OSError names its file: no space, no permission, no such folder
+    except (CycloptsError, UnseenError, OSError) as error:  # an OSError names its file
         say(f"error: {error}")
         sys.exit(2)
     except KeyboardInterrupt:
-        say("stopped; a training run goes on from its last checkpoint with --resume")
+        say("interrupted; a training run continues from its last checkpoint with --resume")
         sys.exit(130)

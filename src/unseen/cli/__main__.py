@@ -1,3 +1,6 @@
+"""`python -m unseen.cli`."""
+
 from unseen.cli import main
 
-main()
+if __name__ == "__main__":
+    main()

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 from cyclopts import App
 
 from unseen.checks import check_fraction
-from unseen.cli.options import Device, Flag, Json, RunFolder, TaskWord, emit, say
-from unseen.cli.runs import task_of
+from unseen.cli.options import Device, Flag, Json, RunFolder, TaskWord, emit, say, task_of
 from unseen.errors import UnseenError
 from unseen.experiments.estimate_accuracy import ESTIMATORS, examine, write_tables
 from unseen.report.tables import percent, show

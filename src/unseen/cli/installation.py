@@ -16,7 +16,6 @@ from typing import Literal, NamedTuple
 import torch
 from packaging.requirements import Requirement
 
-import unseen
 from unseen.data.location import CACHE_VARIABLE, VARIABLE, cache_folder, data_root
 from unseen.data.publishers import DATA_SETS, DataSet, Part
 from unseen.tasks import TASKS
@@ -49,6 +48,14 @@ class Finding(NamedTuple):
     state: Literal["ok", "note", "problem"]
     found: str
     advice: str = ""
+
+
+def version() -> str:
+    """Return the version of the installed package."""
+    try:
+        return importlib.metadata.version("unseen")
+    except importlib.metadata.PackageNotFoundError:  # a source tree on sys.path
+        return "unknown"
 
 
 def examine(timeout: float = 120.0) -> list[Finding]:
@@ -144,11 +151,11 @@ def packages() -> Iterator[Finding]:
         yield Finding(
             "unseen",
             "problem",
-            f"{unseen.__version__}, not installed",
+            "not installed",
             "install it: pip install . (or -e .) in its folder",
         )
         return
-    yield Finding("unseen", "ok", f"{unseen.__version__}, {Path(unseen.__file__).parent}")
+    yield Finding("unseen", "ok", f"{version()}, {Path(__file__).parents[1]}")
     for need in wanted:
         if need.marker is None or need.marker.evaluate({"extra": ""}):
             yield _package(need, f"pip install '{_bare(need)}'", "problem")

@@ -10,8 +10,7 @@ import torch
 from cyclopts import App
 
 from unseen.api import Batch, Domain, ScoreAt
-from unseen.cli.options import Count, Device, Json, RunFolder, Seed, TaskWord, emit, say
-from unseen.cli.runs import task_of
+from unseen.cli.options import Count, Device, Json, RunFolder, Seed, TaskWord, emit, say, task_of
 from unseen.detection.monitor import DomainMonitor, Reading
 from unseen.errors import UnseenError
 from unseen.experiments.evaluate import recalibrate

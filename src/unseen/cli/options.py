@@ -1,58 +1,68 @@
-"""Options that several commands share, said once, and how results and remarks are printed."""
+"""Options shared by several commands, and the output of results and messages."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TextIO
 
 from cyclopts import Parameter, Token
 
+from unseen.api import Task
+from unseen.errors import UnseenError
+from unseen.tasks import task_named
+from unseen.training.run import Run
 
-def whole_number(_: Any, tokens: Sequence[Token]) -> int:
-    """What the option says, if that is a whole number: 2.5 must not pass for 2."""
+
+def parse_int(_: Any, tokens: Sequence[Token]) -> int:
+    """Convert an option to an integer; 2.5 is an error, not 2."""
     try:
         return int(tokens[0].value)
     except ValueError:
-        raise ValueError(f"a whole number is wanted, not {tokens[0].value}") from None
+        raise ValueError(f"expected a whole number, not {tokens[0].value}") from None
 
 
-def whole_numbers(kind: Any, tokens: Sequence[Token]) -> list[int]:
-    return [whole_number(kind, [token]) for token in tokens]
+def parse_ints(kind: Any, tokens: Sequence[Token]) -> list[int]:
+    return [parse_int(kind, [token]) for token in tokens]
 
 
-Json = Annotated[bool, Parameter(name="--json", negative="", help="One JSON document on stdout.")]
+Json = Annotated[
+    bool, Parameter(name="--json", negative="", help="Print one JSON document to stdout.")
+]
 Flag = Parameter(negative="")
-Device = Annotated[Literal["auto", "cpu", "cuda"], Parameter(help="Where to compute.")]
-Seed = Annotated[int, Parameter(converter=whole_number, help="Owns every random number.")]
-Count = Annotated[int, Parameter(converter=whole_number)]
-CountOrNone = Annotated[int | None, Parameter(converter=whole_number)]
-RunFolder = Annotated[Path, Parameter(help="A finished run's folder.")]
+Device = Annotated[Literal["auto", "cpu", "cuda"], Parameter(help="Device to compute on.")]
+Seed = Annotated[int, Parameter(converter=parse_int, help="Seed of all random numbers.")]
+Count = Annotated[int, Parameter(converter=parse_int)]
+CountOrNone = Annotated[int | None, Parameter(converter=parse_int)]
+RunFolder = Annotated[Path, Parameter(help="Folder of a finished run.")]
 TaskWord = Annotated[
     str | None,
-    Parameter(name="--task", help="Needed for a task of your own, as package.module:function."),
+    Parameter(
+        name="--task", help="Required for a task of your own, given as package.module:function."
+    ),
 ]
 Settings = Annotated[
     list[str] | None,
     Parameter(
         name="--set",
         negative="",
-        help="One setting as key=value; repeat it for more; `unseen methods NAME` lists them.",
+        help="One setting as key=value; repeatable. `unseen methods NAME` lists the settings.",
     ),
 ]
 
-
-_results: TextIO | None = (
-    None  # where results go while everything else that prints is sent to stderr
-)
+_results: TextIO | None = None  # the real stdout while everything else that prints goes to stderr
 
 
 @contextlib.contextmanager
 def stdout_for_results_only() -> Iterator[None]:
-    """While open, only `emit` reaches stdout: what a user's own task prints must not spoil the one JSON document."""
+    """Redirect stdout to stderr for everything but `emit`.
+
+    A user's task may print; stdout must still hold one JSON document and nothing else.
+    """
     global _results
     _results = sys.stdout
     try:
@@ -63,11 +73,39 @@ def stdout_for_results_only() -> Iterator[None]:
 
 
 def emit(result: dict[str, Any], as_json: bool) -> bool:
-    """Print the result as the one JSON document on stdout, if that was asked for."""
+    """Print the result as JSON if `as_json` is set, and return `as_json`."""
     if as_json:
         print(json.dumps(result, indent=2), file=_results or sys.stdout)
     return as_json
 
 
 def say(text: str) -> None:
+    """Print a message to stderr."""
     print(f"unseen: {text}", file=sys.stderr)
+
+
+def deprecated(command: Callable[..., None], old: str, new: str) -> Callable[..., None]:
+    """Return `command` with a warning on stderr that its name has changed."""
+
+    @functools.wraps(command)
+    def renamed(*args: Any, **options: Any) -> None:
+        say(f"warning: `unseen {old}` is now `unseen {new}`; the old name will go in version 0.3")
+        command(*args, **options)
+
+    return renamed
+
+
+def task_of(run: Run, name: str | None) -> Task:
+    """Return the task of a run; a user's own task is imported only if `name` gives it."""
+    recorded = str(run.config.get("task_word", run.config.get("task")))
+    if name is None and ":" in recorded:
+        raise UnseenError(
+            f"{run.folder} was trained on your own task {recorded}: add --task {recorded}"
+        )
+    return task_named(recorded if name is None else name)
+
+
+def task_title(result: dict[str, Any]) -> str:
+    """Return the task's name, with its variant if that is not the default."""
+    variant = result.get("variant", "default")
+    return result["task"] if variant == "default" else f"{result['task']}/{variant}"

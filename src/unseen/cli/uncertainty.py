@@ -6,8 +6,7 @@ from pathlib import Path
 
 from cyclopts import App
 
-from unseen.cli.options import Count, Device, Json, RunFolder, Seed, TaskWord, emit, say
-from unseen.cli.runs import task_of
+from unseen.cli.options import Count, Device, Json, RunFolder, Seed, TaskWord, emit, say, task_of
 from unseen.errors import UnseenError
 from unseen.experiments.compare_scores import compare
 from unseen.training.run import Run

@@ -61,7 +61,7 @@ class AdaptationSpec:
 
 
 @dataclass(frozen=True)
-class FewShot:
+class AdaptationGrid:
     """What a grid of adaptations says."""
 
     starts: Grid
@@ -116,7 +116,7 @@ class Adapting:
         return self.start.folder.parent / "adapted" / f"{name}.json"
 
 
-def read_few_shot(path: Path) -> FewShot:
+def read_adaptation_grid(path: Path) -> AdaptationGrid:
     """A grid from its file; whatever is unknown or of the wrong kind is named before anything runs."""
     said = read_toml(path)
     if (
@@ -137,7 +137,7 @@ def read_few_shot(path: Path) -> FewShot:
     if not isinstance(shots, list) or not shots or len(set(map(str, shots))) < len(shots):
         raise UnseenError(f"{path}: shots must be a list of different numbers, not {shots!r}")
     labels = tuple(row.label for row in starts.rows)
-    few_shot = FewShot(
+    few_shot = AdaptationGrid(
         starts,
         tuple(
             _way(f"{path}, row {number}", entry, labels)
@@ -204,7 +204,7 @@ def _paper(path: Path, said: Any) -> dict[str, dict[str, dict[str, float]]]:
     return said
 
 
-def adaptings_of(few_shot: FewShot) -> list[Adapting]:
+def adaptings_of(few_shot: AdaptationGrid) -> list[Adapting]:
     """Every adaptation of the grid, draw by draw, so that a grid that is stopped early has whole draws."""
     found = []
     for start in jobs_of(few_shot.starts):
@@ -244,7 +244,7 @@ def adaptings_of(few_shot: FewShot) -> list[Adapting]:
     )  # stable: within a draw as the grid has them
 
 
-def run_few_shot(few_shot: FewShot, workers: int = 1, quiet: bool = False) -> dict[str, Any]:
+def run_adaptation_grid(few_shot: AdaptationGrid, workers: int = 1, quiet: bool = False) -> dict[str, Any]:
     """Train the starts, adapt what is not yet adapted, then write the tables; says what failed."""
     check_int("workers", workers, 1)
     failed = dict(run_grid(few_shot.starts, workers, quiet)["failed"])
@@ -284,7 +284,7 @@ def run_few_shot(few_shot: FewShot, workers: int = 1, quiet: bool = False) -> di
                     )
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
-    return {**write_few_shot(few_shot), "failed": failed}
+    return {**write_tables(few_shot), "failed": failed}
 
 
 def _begin() -> None:
@@ -346,7 +346,7 @@ def _measured(adapting: Adapting) -> dict[str, Any] | None:
     return found if sound and all(map(math.isfinite, spent)) else None
 
 
-def write_few_shot(few_shot: FewShot) -> dict[str, Any]:
+def write_tables(few_shot: AdaptationGrid) -> dict[str, Any]:
     """Tables of what is finished: the starts as they are, under the setting 0-shot, and every adaptation."""
     wanted = adaptings_of(few_shot)
     cells = [
@@ -362,7 +362,7 @@ def write_few_shot(few_shot: FewShot) -> dict[str, Any]:
     ]
     tasks = [task_named(word) for word in few_shot.starts.tasks]
     facts = {
-        "grid": str(few_shot.starts.path), "command": f"unseen few-shot {few_shot.starts.path}", "task": tasks[0].name,
+        "grid": str(few_shot.starts.path), "command": f"unseen adapt-grid {few_shot.starts.path}", "task": tasks[0].name,
         "metric": tasks[0].metric, "paper": few_shot.paper,
         "variants": {task.variant: {"source": task.source.name, "domain": task.targets[0].name} for task in tasks},
     }  # fmt: skip

@@ -17,7 +17,7 @@ METHODS = ("erm", "uncertainty_guided")
 KEPT = 3  # weights kept on the way: the report shows how unseen domains fared while the source was learned
 
 
-def run(
+def run_demo(
     out: Path, *, seed: int = 0, overrides: dict[str, Any] | None = None, device: str = "auto"
 ) -> dict[str, Any]:
     """Train both methods on mini_digits, evaluate, score, report; runs that are already there are not trained again."""

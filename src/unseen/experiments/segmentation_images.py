@@ -17,7 +17,7 @@ from unseen.training.batches import load_split, take
 from unseen.training.run import Run
 
 
-def pictures(
+def draw_predictions(
     runs: Sequence[Run], task: Task, domain: str, out: Path, *, frames: int = 4, device: str = "auto"
 ) -> dict[str, Any]:  # fmt: skip
     """Draw evenly spaced frames of a domain's test split with what each run predicts, in the order of the runs, to a PNG."""

@@ -1,0 +1,153 @@
+"""Module paths and names of version 0.1: they import with a DeprecationWarning until 0.3."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_loader
+from types import ModuleType
+from typing import Any
+
+# Old module to new module, both below `unseen`. `unseen.fit` is the function of that name.
+MODULES = {
+    "contracts": "api",
+    "sites": "nn.hooks",
+    "noise": "functional.noise",
+    "mixup": "functional.mixup",
+    "meta": "functional.meta",
+    "perturb": "nn.perturbed_forward",
+    "embedding_head": "nn.heads",
+    "uncertainty": "detection.source_statistics",
+    "sigma_score": "detection.sigma",
+    "sampled": "methods.sampled_passes",
+    "scores": "detection.registry",
+    "scores.score": "detection.detector",
+    "scores.logits": "detection.logits",
+    "scores.mahalanobis": "detection.mahalanobis",
+    "scores.own": "detection.own",
+    "monitor": "detection.monitor",
+    "accuracy_estimates": "detection.accuracy",
+    "synthetic_shifts": "detection.synthetic_shifts",
+    "metrics": "training.evaluation",
+    "batches": "training.batches",
+    "run": "training.run",
+    "store": "training.checkpoint",
+    "settings": "training.config",
+    "machine": "training.machine",
+    "progress": "training.progress",
+    "curves": "training.tensorboard",
+    "evidence": "training.sample_images",
+    "exam": "experiments.evaluate",
+    "accuracy_exam": "experiments.estimate_accuracy",
+    "adapting": "experiments.adapt",
+    "few_shot": "experiments.adapt_grid",
+    "comparison": "experiments.compare_scores",
+    "grid": "experiments.grid",
+    "bench": "experiments.run_grid",
+    "earlier": "experiments.published_runs",
+    "publish": "report.write",
+    "demo": "experiments.demo",
+    "doctor": "cli.installation",
+    "pictures": "experiments.segmentation_images",
+    "adaptation.contract": "adaptation.base",
+    "adaptation.fine_tune": "adaptation.fine_tuning",
+    "augmentations.autoaugment": "augmentations.auto_augment",
+    "augmentations.cutout": "augmentations.cut_out",
+    "augmentations.flip_crop": "augmentations.flip_and_crop",
+    "augmentations.randconv": "augmentations.random_convolution",
+    "data.made_once": "data.cache",
+    "data.pictures": "data.images",
+    "data.root": "data.location",
+    "data.stock": "data.catalog",
+    "tasks.amazon_shifts": "tasks.tuning.amazon_shifts",
+    "tasks.cifar_shifts": "tasks.tuning.cifar_shifts",
+    "tasks.digits_shifts": "tasks.tuning.digits_shifts",
+    "tasks.speech_shifts": "tasks.tuning.speech_shifts",
+}
+
+# "old module:old name" to "new module:new name", for what was renamed or went elsewhere.
+NAMES = {
+    "batches:loaded": "training.batches:load_split",
+    "batches:picked": "training.batches:take",
+    "batches:some_of": "training.batches:subsample",
+    "metrics:share_met": "training.evaluation:accuracy",
+    "metrics:confused": "training.evaluation:confusion_matrix",
+    "metrics:measure": "training.evaluation:evaluate_metric",
+    "settings:said": "training.config:describe_type",
+    "settings:fits": "training.config:matches_type",
+    "uncertainty:TransportReader": "detection.source_statistics:EmbeddingShiftPredictor",
+    "uncertainty:SourceReference": "detection.source_statistics:SourceStatistics",
+    "few_shot:Way": "experiments.adapt_grid:AdaptationSpec",
+    "few_shot:FewShot": "experiments.adapt_grid:AdaptationGrid",
+    "few_shot:read_few_shot": "experiments.adapt_grid:read_adaptation_grid",
+    "few_shot:run_few_shot": "experiments.adapt_grid:run_adaptation_grid",
+    "few_shot:write_few_shot": "experiments.adapt_grid:write_tables",
+    "adapting:Ground": "experiments.adapt:AdaptationData",
+    "pictures:pictures": "experiments.segmentation_images:draw_predictions",
+    "demo:run": "experiments.demo:run_demo",
+}
+
+
+def _load(path: str) -> Any:
+    module, _, name = path.partition(":")
+    loaded = importlib.import_module(f"unseen.{module}")
+    return getattr(loaded, name) if name else loaded
+
+
+class OldModule(ModuleType):
+    """Stand-in for a module of version 0.1; looks its names up where they are now."""
+
+    def __getattr__(self, name: str) -> Any:
+        old = self.__name__.removeprefix("unseen.")
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if f"{old}.{name}" in MODULES:
+            return importlib.import_module(f"unseen.{old}.{name}")
+        try:
+            return _load(NAMES.get(f"{old}:{name}", f"{MODULES[old]}:{name}"))
+        except AttributeError:
+            raise AttributeError(
+                f"{self.__name__} is now unseen.{MODULES[old]}, which has no {name}"
+            ) from None
+
+    def __dir__(self) -> list[str]:
+        return dir(_load(MODULES[self.__name__.removeprefix("unseen.")]))
+
+
+class OldModuleFinder(MetaPathFinder, Loader):
+    """Imports the stand-ins; comes after the finders of real modules."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        package, _, old = fullname.partition(".")
+        if package != "unseen" or old not in MODULES:
+            return None
+        has_children = any(name.startswith(f"{old}.") for name in MODULES)
+        return spec_from_loader(fullname, self, is_package=has_children)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return OldModule(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        new = f"unseen.{MODULES[module.__name__.removeprefix('unseen.')]}"
+        warnings.warn(
+            f"{module.__name__} is now {new}; the old path will be removed in version 0.3",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+
+
+def module_attribute(package: str, name: str) -> Any:
+    """Return the old submodule `name`: `import unseen` used to load them all."""
+    if name in MODULES:
+        return importlib.import_module(f"{package}.{name}")
+    raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+
+if not any(isinstance(finder, OldModuleFinder) for finder in sys.meta_path):
+    sys.meta_path.append(OldModuleFinder())

@@ -1,0 +1,120 @@
+"""`unseen adapt`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from unseen.cli.options import (
+    CountOrNone,
+    Device,
+    Json,
+    RunFolder,
+    Seed,
+    TaskWord,
+    emit,
+    say,
+    task_of,
+)
+from unseen.experiments import adapt as adaptation
+from unseen.report.tables import percent, show
+from unseen.training.config import parse
+from unseen.training.run import Run
+
+AdaptationSettings = Annotated[
+    list[str] | None,
+    Parameter(
+        name="--set",
+        negative="",
+        help="One setting as key=value; repeatable. `unseen adaptations NAME` lists the settings.",
+    ),
+]
+
+
+def adapt(
+    run: RunFolder,
+    *,
+    domain: str | None = None,
+    shots: CountOrNone = None,
+    with_: Annotated[str, Parameter(name="--with")] = "fine_tune",
+    draws: CountOrNone = None,
+    steps: CountOrNone = None,
+    lr: float | None = None,
+    keep_source: float | None = None,
+    out: Path | None = None,
+    set_: AdaptationSettings = None,
+    seed: Seed = 0,
+    task: TaskWord = None,
+    device: Device = "auto",
+    json_: Json = False,
+) -> None:
+    """Adapt a run to an unseen domain and report the metric on that domain and on the source.
+
+    Parameters
+    ----------
+    domain
+        An unseen domain of the task; optional if there is only one.
+    shots
+        Labelled samples per class, for methods that use a few labels.
+    with_
+        A name from `unseen adaptations`.
+    draws
+        Number of repetitions, each with new shots; by default 5, or 1 without labels.
+    steps
+        Updates per repetition; by default the method's own number.
+    lr
+        Learning rate; by default the method's own.
+    keep_source
+        Largest loss allowed on the held-out source, e.g. 0.02 for two points; weights are
+        interpolated towards the start until it holds.
+    out
+        New run folder for the first adapted model; `unseen evaluate` and `unseen score` accept it.
+    """
+    finished = Run(run)
+    named = {name: value for name, value in (("steps", steps), ("lr", lr)) if value is not None}
+    result = adaptation.adapt(
+        finished,
+        task_of(finished, task),
+        domain,
+        shots,
+        by=with_,
+        draws=draws,
+        settings={**named, **parse(set_ or [])},
+        keep_source=keep_source,
+        seed=seed,
+        out=out,
+        device=device,
+    )
+    loss = result["source_before"] - result["source_after"]
+    if loss > 0.005 and keep_source is None:
+        say(
+            f"the source lost {percent(loss)} points; "
+            f"--keep-source {min(0.02, loss / 2):.2g} would bound the loss"
+        )
+    if emit(result, json_):
+        return
+    _show(result)
+    if out is not None:
+        print(f"next: unseen evaluate {out}{'' if task is None else f' --task {task}'}")
+
+
+def _show(result: dict[str, Any]) -> None:
+    after, source_after = (
+        f"{percent(result[mean])} ± {percent(result[std])}"
+        for mean, std in (("after_mean", "after_std"), ("source_after", "source_after_std"))
+    )
+    rows = [
+        [result["domain"], percent(result["before"]), after],
+        ["source", percent(result["source_before"]), source_after],
+    ]
+    shots, draws = result["shots"], result["draws"]
+    samples = "all samples, no labels" if shots is None else f"{shots} labels per class"
+    title = f"{result['with']} from {result['start']}, {samples}, {draws} draw{'s'[: draws > 1]}"
+    show(title, [result["metric"], "before", "after"], rows)
+    if result["keep_source"] is not None:
+        print(
+            f"the held-out source may lose {percent(result['keep_source'])} points: interpolation "
+            f"coefficients {', '.join(f'{share:.3g}' for share in result['shares'])}"
+        )

@@ -1,0 +1,81 @@
+"""`unseen train`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from unseen.cli.options import Device, Flag, Json, Seed, Settings, emit, task_title
+from unseen.errors import UnseenError
+from unseen.report.tables import percent, show
+from unseen.tasks import task_named
+from unseen.training import run as runs
+from unseen.training.config import parse
+
+
+def train(
+    task: str,
+    *,
+    out: Path,
+    method: str = "uncertainty_guided",
+    preset: str = "fast",
+    augment: str | None = None,
+    set_: Settings = None,
+    seed: Seed = 0,
+    resume: Annotated[bool, Flag] = False,
+    tensorboard: Annotated[bool, Flag] = False,
+    device: Device = "auto",
+    json_: Json = False,
+) -> None:
+    """Train a method on the source domain of a task and save it as a run.
+
+    Parameters
+    ----------
+    task
+        A name from `unseen tasks`, optionally with /variant, or your own task as
+        package.module:function.
+    out
+        Folder of the run; must be new or empty unless --resume is given.
+    method
+        A name from `unseen methods`.
+    preset
+        A named group of settings of the task: fast, reference or paper.
+    augment
+        Batch transform applied before every step: cutout, autoaugment, randconv or flip_crop;
+        separate several with commas.
+    resume
+        Continue the run in --out; start it if there is none, do nothing if it is finished.
+    tensorboard
+        Also write TensorBoard events: losses, source accuracy and what else the method logs.
+    """
+    overrides = parse(set_ or []) | ({} if augment is None else parse([f"augment={augment}"]))
+    run = runs.train(
+        task_named(task),
+        method,
+        out,
+        preset=preset,
+        overrides=overrides,
+        seed=seed,
+        resume=resume,
+        device=device,
+        tensorboard=tensorboard,
+        task_word=task,
+    )
+    config = run.config
+    value = next((r["value"] for r in reversed(run.records()) if r["split"] == "val"), None)
+    if value is None:
+        raise UnseenError(f"{run.folder}/records.jsonl has no records: train the run again")
+    result = {
+        "run": str(run.folder),
+        "task": config["task"],
+        "variant": config.get("variant", "default"),
+        **{k: config[k] for k in ("method", "preset", "seed")},
+        "source_val": value,
+    }
+    if emit(result, json_):
+        return
+    rows: list[list[object]] = [["run", run.folder], ["held-out source", percent(value)]]
+    show(f"{task_title(result)} {config['method']}", ["", ""], rows)
+    print(f"next: unseen evaluate {run.folder}{f' --task {task}' if ':' in task else ''}")
+    if tensorboard:
+        print(f"curves: tensorboard --logdir {run.folder}")
