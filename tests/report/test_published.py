@@ -15,7 +15,7 @@ from unseen.functional.metrics import METRICS
 =======
 from unseen.report.published import MODEL_METRICS, method_table, read_published, task_table
 from unseen.report.readme import END, START, results_table, update_readme
-from unseen.training.evaluation import METRICS
+from unseen.functional.metrics import METRICS
 >>>>>>> 04ce140 (Group the report into tables, figures, runs and page):tests/report/test_published.py
 
 ROOT = Path(__file__).parents[2]
