@@ -8,15 +8,9 @@ from pathlib import Path
 import pytest
 
 from unseen.errors import UnseenError
-<<<<<<< HEAD:tests/experiments/test_published_runs.py
-from unseen.report.published import WORTH, of_method, of_task, published
-from unseen.report.readme import END, START, refresh, results_table
 from unseen.functional.metrics import METRICS
-=======
 from unseen.report.published import MODEL_METRICS, method_table, read_published, task_table
 from unseen.report.readme import END, START, results_table, update_readme
-from unseen.functional.metrics import METRICS
->>>>>>> 04ce140 (Group the report into tables, figures, runs and page):tests/report/test_published.py
 
 ROOT = Path(__file__).parents[2]
 
