@@ -97,6 +97,24 @@ def test_a_model_with_a_skip_around_the_first_site_gets_its_input_folded():
     assert not torch.allclose(folded.logits, folded.mixed_logits)
 
 
+def test_choose_fold_logs_the_exception_that_made_it_fall_back(caplog):
+    with caplog.at_level("INFO", logger="unseen"):
+        tiny(Skip()).perturbed_forward(tiny_batch(dtype=torch.float64))
+    assert "folded at the input" in caplog.text
+    assert "RuntimeError: The size of tensor a" in caplog.text
+
+
+def test_choose_fold_logs_outputs_that_differ(caplog):
+    class Centered(TinyNet):
+        def forward(self, x):
+            logits = super().forward(x)
+            return logits - logits[:2].mean()  # depends on which rows come first
+
+    with caplog.at_level("INFO", logger="unseen"):
+        run = tiny(Centered()).perturbed_forward(tiny_batch(dtype=torch.float64))
+    assert run.fold_at == "input" and "the outputs differ by" in caplog.text
+
+
 @pytest.mark.parametrize("heads_read", ["clean", "perturbed"])
 def test_both_ways_of_folding_give_the_same_numbers(heads_read):
     net, batch = tiny(heads_read=heads_read), tiny_batch(dtype=torch.float64)

@@ -18,7 +18,7 @@ from unseen.errors import UnseenError
 from unseen.functional.pooling import pool
 from unseen.nn.heads import GaussianHead
 from unseen.nn.hooks import captured, edited, evaluating, submodule
-from unseen.nn.perturbed_forward import Perturbation, PerturbedForward, head_key
+from unseen.nn.perturbed_forward import PerturbedForward, head_key
 from unseen.nn.random import Draws, fresh_seeds
 
 LOOKS = 4  # draws of noise that show how far it moves a sample
@@ -28,7 +28,7 @@ class SigmaScore(Method):
     """A method with a Gaussian head for each site."""
 
     heads: nn.ModuleDict
-    perturbation: Perturbation
+    perturbation: str
 
     def perturbed_forward(self, batch: Batch) -> PerturbedForward:
         """How noise enters this model."""

@@ -9,6 +9,8 @@ from torch import Tensor
 
 SIGMA_FLOOR = 1e-3  # of the KL term only: an ascent may drive sigma to 0 in single precision
 
+NoiseKind = Literal["learned", "random_gaussian", "deterministic", "random_mu", "random_sigma"]
+HeadInput = Literal["clean", "perturbed"]
 Per = Literal["feature", "channel"]
 Sign = Literal["positive", "both"]
 Act = Literal["offset", "gain"]

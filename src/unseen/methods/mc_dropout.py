@@ -22,7 +22,7 @@ from unseen.errors import UnseenError
 from unseen.methods.erm import ERM
 from unseen.methods.sampled_passes import SampledPasses
 from unseen.nn.hooks import edited
-from unseen.nn.perturbed_forward import fold
+from unseen.nn.rows import fold
 
 
 class MCDropout(SampledPasses, ERM):

@@ -27,15 +27,15 @@ from unseen.functional.noise import Act, Gaussian, Per, Sign
 from unseen.nn.heads import GaussianHead, MixupHead
 from unseen.nn.hooks import captured, evaluating, perturbable_layers, scratch_buffers, submodule
 from unseen.nn.perturbed_forward import (
-    Perturbation,
-    Perturbed,
     PerturbedForward,
-    fold,
+    PerturbedOutput,
     head_key,
-    reached_in_order,
+    probe_layers,
 )
 from unseen.nn.random import Draws, draw_mixing, fresh_seeds
+from unseen.nn.rows import fold
 
+Perturbation = Literal["full", "random_gaussian", "deterministic", "random_mu", "random_sigma"]
 Mixup = Literal["learnable", "random", "none"]
 
 log = logging.getLogger("unseen")
@@ -244,9 +244,11 @@ class UncertaintyGuided(SigmaScore):
             assert out.logits is not None and out.embedding is not None
             loss = cross_entropy(out.logits, batch.y, self.ignore_label)
             gain = loss - self.beta * self._total((z - out.embedding).square())
-            for p, g in zip(phi, torch.autograd.grad(gain, phi, allow_unused=True), strict=True):
-                if g is not None:
-                    p.data.add_(g, alpha=self.ascent_lr)
+            gradients = torch.autograd.grad(gain, phi, allow_unused=True)
+            with torch.no_grad():
+                for p, g in zip(phi, gradients, strict=True):
+                    if g is not None:
+                        p.add_(g, alpha=self.ascent_lr)
         self.prior.load_state_dict(self.heads.state_dict())
         self.ascents_done += 1
         return {"ascent_gain": gain.detach()}
@@ -275,13 +277,13 @@ class UncertaintyGuided(SigmaScore):
                 batch.x,
                 Draws(part, self.device),
                 self._draw_mixing(),
-                bool(self.perturbed_weight),
+                keep_unmixed=bool(self.perturbed_weight),
             )
             share = len(part) / len(seeds)
             terms = self._outer_terms(out, batch.y)
             (share * terms["outer_loss"]).backward(inputs=leaves)
             seen_z = seen[self.embedding].detach() if self.embedding is not None else None
-            for name, value in {**terms, **out.watched(seen_z)}.items():
+            for name, value in {**terms, **out.statistics(seen_z)}.items():
                 logs[name] = (
                     logs.get(name, torch.zeros((), device=value.device)) + share * value.detach()
                 )
@@ -300,7 +302,7 @@ class UncertaintyGuided(SigmaScore):
         logs["loss"] = logs["outer_loss"] + weight * logs["source_loss"]
         return logs
 
-    def _outer_terms(self, out: Perturbed, y: Tensor) -> dict[str, Tensor]:
+    def _outer_terms(self, out: PerturbedOutput, y: Tensor) -> dict[str, Tensor]:
         terms: dict[str, Tensor] = {}
         total = next(self.mixup_head.parameters()).new_zeros(())
         if out.logits is not None:
@@ -344,7 +346,7 @@ class UncertaintyGuided(SigmaScore):
         """How noise enters this model; the first call checks the sites and where draws may be folded."""
         if self._pass is None:
             theta = {name: p.detach() for name, p in self.model.named_parameters()}
-            seen = reached_in_order(self.model, batch.x, self.sites, self.mix_at, self.embedding)
+            seen = probe_layers(self.model, batch.x, self.sites, self.mix_at, self.embedding)
             if torch.equal(
                 self.spreads, torch.ones_like(self.spreads)
             ):  # no training step has measured them yet
@@ -356,11 +358,11 @@ class UncertaintyGuided(SigmaScore):
                 embedding=self.embedding,
                 mix_at=self.mix_at,
                 detach_mix=self.detach_mix,
-                perturbation=self.perturbation,
-                heads_read=self.heads_read,
-                noise_over=self.noise_over,
-                noise_sign=self.noise_sign,
-                noise_as=self.noise_as,
+                kind="learned" if self.perturbation == "full" else self.perturbation,
+                head_input=self.heads_read,
+                per=self.noise_over,
+                sign=self.noise_sign,
+                act=self.noise_as,
                 units=self._units(),
             )
             self._pass.choose_fold(theta, batch.x)
@@ -406,7 +408,7 @@ class UncertaintyGuided(SigmaScore):
                 batch.x,
                 Draws(fresh_seeds(1), self.device),
                 self._draw_mixing(),
-                want_shift=True,
+                record_shift=True,
             )
         arrays = super().snapshot(batch)
         if out.embedding is not None:

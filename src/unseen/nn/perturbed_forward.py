@@ -1,15 +1,16 @@
-"""One pass of any model with noise at its sites, all draws at once.
+"""Forward pass of any model with noise at its sites, for all draws at once.
 
-Everything before the first site runs once; from there on the batch holds slots of B rows each, slot-major:
-[clean,] draw 1, ..., draw K [, mixed 1, ..., mixed K]. The clean slot travels along as far as something needs it. Where a
-model cannot meet a batch that grows inside (a mask, a U-Net skip, `x.size(0)` kept from the start), the input is folded
-instead: the same numbers, with the part before the first site paid for every slot.
+Everything before the first site runs once. From there on the batch has the rows of a `RowLayout`.
+Some models cannot take a batch that grows inside (a mask, a U-Net skip, a stored `x.size(0)`). For
+these the input is folded: the numbers are the same, and the layers before the first site run for
+every draw.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -17,34 +18,30 @@ import torch
 from torch import Tensor, nn
 
 from unseen.errors import UnseenError
-from unseen.functional.mixup import Mixing
-from unseen.functional.noise import Act, Gaussian, Per, Sign, kl_divergence
+from unseen.functional.mixup import Mixing, mix_features
+from unseen.functional.noise import Act, Gaussian, HeadInput, NoiseKind, Per, Sign, kl_divergence
 from unseen.nn.fused_noise import add_noise
 from unseen.nn.heads import GaussianHead
 from unseen.nn.hooks import Edit, captured, edited, evaluating, scratch_buffers
 from unseen.nn.random import Draws
+from unseen.nn.rows import RowLayout, fold
 
-Perturbation = Literal["full", "random_gaussian", "deterministic", "random_mu", "random_sigma"]
-DrawMixing = Callable[
-    [Gaussian, Draws], tuple[Tensor, Tensor, Mixing]
-]  # -> lam (K, B), lottery (K, B), its parameters
+log = logging.getLogger("unseen")
 
-
-def fold(t: Tensor, slots: int) -> Tensor:
-    """(B, ...) -> (slots*B, ...), slot-major; targets are folded alike."""
-    return torch.cat([t] * slots)  # keeps channels_last, which expand and flatten would not
+# Returns lam (K, B), label smoothing (K, B) and the distribution they come from.
+DrawMixing = Callable[[Gaussian, Draws], tuple[Tensor, Tensor, Mixing]]
 
 
 def head_key(site: str) -> str:
-    """A site's name as a ModuleDict key, which may hold no dots."""
+    """Return a site's name as a ModuleDict key, which must not contain dots."""
     return site.replace(".", "/")
 
 
 @dataclass
-class Perturbed:
-    """What one perturbed pass gives; rows are draw-major."""
+class PerturbedOutput:
+    """Outputs of a perturbed pass; rows are draw-major."""
 
-    logits: Tensor | None = None  # (K*B, C, ...); None where only mixed rows were asked for
+    logits: Tensor | None = None  # (K*B, C, ...); None if only mixed rows were requested
     mixed_logits: Tensor | None = None  # (K*B, C, ...)
     embedding: Tensor | None = None  # (K*B, ...)
     lam: Tensor | None = None  # (K, B)
@@ -52,47 +49,41 @@ class Perturbed:
     mixing: Mixing | None = None
     gaussians: dict[str, Gaussian] = field(default_factory=dict)
     kl: dict[str, Tensor] = field(default_factory=dict)  # per site, elementwise
-    shift: Tensor | None = None  # h+ - h at the first site, (K*B, ...), if asked for
+    shift: Tensor | None = None  # h+ - h at the first site, (K*B, ...), if requested
 
     @torch.no_grad()
-    def watched(self, z: Tensor | None) -> dict[str, Tensor]:
-        """What the paper's figures are drawn from; z is the clean embedding."""
-        watched: dict[str, Tensor] = {}
+    def statistics(self, z: Tensor | None) -> dict[str, Tensor]:
+        """Return scalars to log; z is the clean embedding."""
+        stats: dict[str, Tensor] = {}
         for site, gaussian in self.gaussians.items():
-            watched[f"sigma/{site}"] = gaussian.sigma.mean()
-            watched[f"clamped/{site}"] = (gaussian.sigma >= 1).float().mean()
+            stats[f"sigma/{site}"] = gaussian.sigma.mean()
+            stats[f"clamped/{site}"] = (gaussian.sigma >= 1).float().mean()
         if z is not None and self.embedding is not None:
-            apart = self.embedding.unflatten(0, (-1, z.shape[0])) - z
-            watched["transport"] = apart.flatten(2).norm(dim=2).mean()
+            difference = self.embedding.reshape(-1, *z.shape) - z
+            stats["transport"] = difference.flatten(2).norm(dim=2).mean()
         if self.mixing is not None and self.lam is not None:
-            watched |= {
-                "a": self.mixing.a.mean(),
-                "b": self.mixing.b.mean(),
-                "tau": self.mixing.tau.mean(),
-            }
-            watched["lambda"] = self.lam.mean()
-        return watched
+            stats |= {name: value.mean() for name, value in self.mixing._asdict().items()}
+            stats["lambda"] = self.lam.mean()
+        return stats
 
 
 @dataclass
 class PerturbedForward:
-    """How noise enters a model; calling it runs one pass under given parameters and teaches BatchNorm nothing."""
+    """Run a model with noise at its sites; BatchNorm's running averages stay as they are."""
 
     model: nn.Module
     sites: tuple[str, ...]  # in the order the forward pass reaches them
     heads: nn.ModuleDict
-    prior: nn.ModuleDict | None = None  # the heads as the last ascent left them
+    prior: nn.ModuleDict | None = None  # the heads after the last ascent
     embedding: str | None = None
-    mix_at: str | None = None  # the layer whose output is mixed; the last site if None
+    mix_at: str | None = None  # the layer whose output is mixed; None for the last site
     detach_mix: bool = False
-    perturbation: Perturbation = "full"
-    heads_read: Literal["clean", "perturbed"] = "clean"
-    noise_over: Per = "feature"
-    noise_sign: Sign = "positive"
-    noise_as: Act = "offset"
-    units: Mapping[str, float] = field(
-        default_factory=dict
-    )  # per site: what 1 of the noise stands for; 1 if absent
+    kind: NoiseKind = "learned"
+    head_input: HeadInput = "clean"
+    per: Per = "feature"
+    sign: Sign = "positive"
+    act: Act = "offset"
+    units: Mapping[str, float] = field(default_factory=dict)  # per site; 1 if absent
     fold_at: Literal["site", "input"] = "site"
 
     def __call__(
@@ -101,219 +92,236 @@ class PerturbedForward:
         x: tuple[Tensor, ...],
         draws: Draws,
         draw_mixing: DrawMixing | None = None,
-        unmixed: bool = True,
-        want_shift: bool = False,
-    ) -> Perturbed:
-        going = _PassState(self, draws, x[0].shape[0], draw_mixing, unmixed)
-        going.want_shift = want_shift
-        going.theta_fixed = not any(p.requires_grad for p in params.values())
+        *,
+        keep_unmixed: bool = True,
+        record_shift: bool = False,
+    ) -> PerturbedOutput:
+        """Run one pass under the given parameters.
+
+        With `draw_mixing`, mixed rows follow; without `keep_unmixed` they are the only ones.
+        """
+        run = _Pass(self, draws, x[0].shape[0], draw_mixing, keep_unmixed, record_shift)
+        run.detach_clean = not any(p.requires_grad for p in params.values())
         if self.fold_at == "input":
-            x = tuple(fold(t, going.input_slots) if t.shape[:1] == x[0].shape[:1] else t for t in x)
-        with edited(self.model, going.edits()):
+            slots = run.layout.total // run.layout.batch
+            x = tuple(fold(t, slots) if t.shape[:1] == x[0].shape[:1] else t for t in x)
+        with edited(self.model, run.edits()):
             logits = torch.func.functional_call(
                 self.model, {**params, **scratch_buffers(self.model)}, x
             )
-        return going.finish(logits)
+        return run.finish(logits)
 
-    def gaussian(self, heads: nn.ModuleDict, site: str, seen: Tensor, h: Tensor) -> Gaussian:
-        """The noise's parameters at a site, after the ablation in force."""
-        if self.perturbation == "random_gaussian":
+    def gaussian(self, heads: nn.ModuleDict, site: str, x: Tensor, h: Tensor) -> Gaussian:
+        """Return the noise parameters at a site with input x and output h."""
+        if self.kind == "random_gaussian":
             return Gaussian(torch.zeros_like(h), torch.ones_like(h))
-        mu, sigma = heads[head_key(site)](seen)
-        if self.perturbation == "random_mu":
+        mu, sigma = heads[head_key(site)](x)
+        if self.kind == "random_mu":
             mu = torch.zeros_like(mu)
-        elif self.perturbation == "random_sigma":
+        elif self.kind == "random_sigma":
             sigma = torch.ones_like(sigma)
         return Gaussian(mu, sigma)
 
-    def channel_axis(self, site: str) -> int:
+    def draw_noise(self, site: str, like: Tensor, draws: Draws) -> list[Tensor] | None:
+        """Draw eps for every draw; None for deterministic noise."""
+        if self.kind == "deterministic":
+            return None
         head = self.heads[head_key(site)]
         assert isinstance(head, GaussianHead)
-        return head.axis
+        return draws.normal(like, self.per, head.axis)
 
     def choose_fold(self, params: Mapping[str, Tensor], x: tuple[Tensor, ...]) -> None:
-        """Ask once, with two samples and two draws, whether the batch may grow inside the model; else fold the input."""
-        probe = tuple(t[:2].detach() if t.shape[:1] == x[0].shape[:1] else t.detach() for t in x)
+        """Fold at the first site if the model gives the same output as with a folded input."""
+        probe = _first_samples(x)
 
-        def ask(where: Literal["site", "input"]) -> Tensor:
+        def logits_with(where: Literal["site", "input"]) -> Tensor:
             self.fold_at = where
             logits = self(params, probe, Draws([1, 2], probe[0].device)).logits
             assert logits is not None
             return logits
 
         with torch.no_grad(), evaluating(self.model):
-            folded_input = ask("input")
+            expected = logits_with("input")
             try:
-                folded_site = ask("site")
-                scale = float(folded_input.abs().max()) + 1.0
-                agree = torch.allclose(folded_site, folded_input, rtol=0, atol=1e-4 * scale)
-            except Exception:  # whatever the user's forward raises when it meets a batch that grew
-                agree = False
-        self.fold_at = "site" if agree else "input"
+                difference = float((logits_with("site") - expected).abs().max())
+                tolerance = 1e-4 * (float(expected.abs().max()) + 1.0)
+                agree = difference <= tolerance  # False for NaN
+                reason = "" if agree else f"the outputs differ by {difference:.3g}"
+            except Exception as error:  # whatever a user's forward raises on a batch that grew
+                reason = f"{type(error).__name__}: {error}"
+        self.fold_at = "input" if reason else "site"
+        if reason:
+            log.info("draws are folded at the input, not at the first site: %s", reason)
 
 
-def reached_in_order(
+def probe_layers(
     model: nn.Module,
     x: tuple[Tensor, ...],
     sites: tuple[str, ...],
     mix_at: str | None,
     embedding: str | None,
 ) -> dict[str, Tensor]:
-    """What two samples give at the named layers, after making sure that forward reaches these in an order that can work."""
-    later = (mix_at, embedding)
-    named = (
-        *sites,
-        *dict.fromkeys(name for name in later if name is not None and name not in sites),
-    )
-    probe = tuple(t[:2] if t.shape[:1] == x[0].shape[:1] else t for t in x)
-    with torch.no_grad(), evaluating(model), captured(model, named) as seen:
-        model(*probe)
-    reached = list(seen)
+    """Return the outputs of the named layers for two samples; raise if their order cannot work."""
+    others = [name for name in (mix_at, embedding) if name is not None and name not in sites]
+    names = (*sites, *dict.fromkeys(others))
+    with torch.no_grad(), evaluating(model), captured(model, names) as outputs:
+        model(*_first_samples(x))
+    reached = list(outputs)
     order = [name for name in reached if name in sites]
     if tuple(order) != sites:
         raise UnseenError(
             f"forward reaches the sites in another order: name them as {', '.join(order)}"
         )
     if mix_at is not None and reached.index(mix_at) < reached.index(sites[-1]):
-        raise UnseenError(f'mix_at "{mix_at}" is reached before the last site "{sites[-1]}"')
+        raise UnseenError(f'mixup.at "{mix_at}" is reached before the last site "{sites[-1]}"')
     if embedding is not None and reached.index(embedding) < reached.index(sites[0]):
         raise UnseenError(f'embedding "{embedding}" is reached before the first site "{sites[0]}"')
-    return seen
+    return outputs
 
 
-class _PassState:
-    """The state of one pass under way."""
+def _first_samples(x: tuple[Tensor, ...], n: int = 2) -> tuple[Tensor, ...]:
+    return tuple(t[:n].detach() if t.shape[:1] == x[0].shape[:1] else t.detach() for t in x)
+
+
+class _Pass:
+    """One pass: the hooks at the named layers, and the row layout at the current one."""
 
     def __init__(
         self,
-        how: PerturbedForward,
+        forward: PerturbedForward,
         draws: Draws,
         batch: int,
         draw_mixing: DrawMixing | None,
-        unmixed: bool,
-    ):
-        self.how, self.draws, self.batch, self.draw_mixing = how, draws, batch, draw_mixing
-        self.result = Perturbed()
-        self.rows = len(draws) * batch
-        self.steady = how.fold_at == "input"  # the number of slots may not change on the way
-        self.unmixed = unmixed or draw_mixing is None or self.steady
-        self.wanted_unmixed = unmixed or draw_mixing is None
-        self.mix_at = None if draw_mixing is None else how.mix_at or how.sites[-1]
-        self.input_slots = 1 + len(draws) * (2 if draw_mixing else 1)
-        self.want_shift = self.theta_fixed = False
-        self.clean = True  # does the batch start with the clean slot now?
+        keep_unmixed: bool,
+        record_shift: bool,
+    ) -> None:
+        self.forward, self.draws, self.draw_mixing = forward, draws, draw_mixing
+        self.record_shift = record_shift
+        self.detach_clean = False
+        mixes = draw_mixing is not None
+        self.keep_unmixed = keep_unmixed or not mixes
+        self.mix_at = (forward.mix_at or forward.sites[-1]) if mixes else None
+        # With a folded input every segment is there from the start, and stays.
+        self.fixed = forward.fold_at == "input"
+        self.layout = RowLayout(
+            batch, len(draws), has_draws=self.fixed, has_mixed=self.fixed and mixes
+        )
+        self.result = PerturbedOutput()
 
     def edits(self) -> dict[str, Edit]:
-        edits: dict[str, Edit] = {site: partial(self.at_site, site) for site in self.how.sites}
-        if self.mix_at is not None and self.mix_at not in edits:
-            edits[self.mix_at] = self.at_mix
-        if self.how.embedding is not None:
-            edits.setdefault(self.how.embedding, self.at_embedding)
+        edits: dict[str, Edit] = {site: partial(self.at_site, site) for site in self.forward.sites}
+        if self.mix_at is not None:
+            edits.setdefault(self.mix_at, self.at_mix)
+        if self.forward.embedding is not None:
+            edits.setdefault(self.forward.embedding, self.at_embedding)
         return edits
 
-    def keeps_clean(self, site: str) -> bool:
-        """Does anything behind this site still need the clean features?"""
-        if self.steady:
-            return True
-        if site != self.how.sites[-1]:
-            return self.mix_at is not None or self.how.heads_read == "clean"
-        return self.mix_at is not None and self.mix_at != site
+    # ---- layouts
+
+    def layout_after_site(self, site: str) -> RowLayout:
+        """Add the draws; drop the clean rows once neither a head nor the mixup reads them."""
+        if self.fixed:
+            return self.layout
+        mixed_later = self.mix_at not in (None, site)
+        read_later = site != self.forward.sites[-1] and self.forward.head_input == "clean"
+        return replace(self.layout, has_clean=mixed_later or read_later, has_draws=True)
+
+    def layout_after_mix(self) -> RowLayout:
+        if self.fixed:
+            return self.layout
+        return replace(self.layout, has_clean=False, has_draws=self.keep_unmixed, has_mixed=True)
+
+    # ---- hooks
 
     def at_site(self, site: str, args: tuple[Any, ...], h: Tensor) -> Tensor:
-        if h.shape[0] % self.batch or args[0].shape[0] != h.shape[0]:
+        before, after = self.layout, self.layout_after_site(site)
+        x = args[0]
+        if h.shape[0] != before.total or x.shape[0] != before.total:
             raise UnseenError(
-                f'"{site}" gives {h.shape[0]} rows for a batch of {self.batch}: it must keep the batch first'
+                f'"{site}" maps {x.shape[0]} rows to {h.shape[0]} where the batch has '
+                f"{before.total}: it must keep the batch first"
             )
-        if self.steady:  # the mixed slots follow their draws until they are mixed
-            h, args = h[: self.batch + self.rows], (args[0][: self.batch + self.rows],)
-        first = site == self.how.sites[0]
-        shared = first or self.how.heads_read == "clean"
-        rows = slice(0, self.batch) if shared else slice(-self.rows, None)
-        # Where theta stands still, clean features depend on nothing that is learned: no gradient need go there.
-        seen = args[0][rows].detach() if shared and self.theta_fixed else args[0][rows]
-        gaussian = self.how.gaussian(self.how.heads, site, seen, h[rows])
+        if before.has_mixed:  # not mixed yet: these rows are copies of the draws
+            x, h = x[before.unmixed], h[before.unmixed]
+        gaussian = self.gaussian_at(site, x, h)
+        noise = self.forward.draw_noise(site, h[before.clean], self.draws)
+        out = add_noise(
+            h,
+            gaussian,
+            noise,
+            before.draws,
+            before.batch,
+            after.has_clean,
+            self.forward.units.get(site, 1.0),
+            self.forward.sign,
+            self.forward.act,
+        )
+        self.layout = after
+        if site == self.forward.embedding:
+            self.at_embedding((), out)
+        if self.record_shift and site == self.forward.sites[0]:
+            clean = fold(h.detach()[before.clean], before.draws)
+            self.result.shift = out.detach()[after.perturbed] - clean
+        if site == self.mix_at:
+            return self.mix(h[before.clean], out[after.perturbed])
+        return torch.cat([out, out[after.perturbed]]) if after.has_mixed else out
+
+    def gaussian_at(self, site: str, x: Tensor, h: Tensor) -> Gaussian:
+        """Return the noise parameters: one for all draws, or one for each."""
+        forward = self.forward
+        shared = site == forward.sites[0] or forward.head_input == "clean"
+        rows = self.layout.clean if shared else self.layout.perturbed
+        x, h = x[rows], h[rows]
+        if shared and self.detach_clean:  # clean features depend on nothing that is learned
+            x = x.detach()
+        gaussian = forward.gaussian(forward.heads, site, x, h)
         if gaussian.mu.shape[1:] != h.shape[1:]:
             raise UnseenError(
                 f'"{site}" gives features {tuple(h.shape)}, its head {tuple(gaussian.mu.shape)}'
             )
         self.result.gaussians[site] = gaussian
-        if self.how.prior is not None and self.how.perturbation != "random_gaussian":
-            self.result.kl[site] = kl_divergence(
-                gaussian, self.how.gaussian(self.how.prior, site, seen, h[rows])
-            )
-        noise = (
-            None
-            if self.how.perturbation == "deterministic"
-            else self.draws.normal(
-                h[: self.batch], self.how.noise_over, self.how.channel_axis(site)
-            )
-        )
-        keep = self.keeps_clean(site)
-        unit = self.how.units.get(site, 1.0)
-        how = (unit, self.how.noise_sign, self.how.noise_as)
-        out = add_noise(h, gaussian, noise, len(self.draws), self.batch, keep, *how)
-        self.clean = keep
-        if site == self.how.embedding:
-            self.at_embedding((), out)
-        if first and self.want_shift:
-            self.result.shift = out.detach()[-self.rows :] - fold(
-                h.detach()[: self.batch], len(self.draws)
-            )
-        if site == self.mix_at:
-            return self.mixed(h[: self.batch], out[-self.rows :])
-        return self.with_mixed_slots(out)
+        if forward.prior is not None and forward.kind != "random_gaussian":
+            prior = forward.gaussian(forward.prior, site, x, h)
+            self.result.kl[site] = kl_divergence(gaussian, prior)
+        return gaussian
 
     def at_mix(self, _: tuple[Any, ...], h: Tensor) -> Tensor:
-        return self.mixed(h[: self.batch], h[self.batch : self.batch + self.rows])
+        return self.mix(h[self.layout.clean], h[self.layout.perturbed])
 
-    def with_mixed_slots(self, out: Tensor) -> Tensor:
-        return (
-            torch.cat([out, out[-self.rows :]]) if self.steady and self.mix_at is not None else out
-        )
-
-    def mixed(self, h: Tensor, plus: Tensor) -> Tensor:
-        """[clean,] plain and mixed rows behind the mixing point."""
+    def mix(self, h: Tensor, h_plus: Tensor) -> Tensor:
         assert self.draw_mixing is not None
-        result = self.result
+        result, first = self.result, self.forward.sites[0]
         result.lam, result.smoothing, result.mixing = self.draw_mixing(
-            result.gaussians[self.how.sites[0]], self.draws
+            result.gaussians[first], self.draws
         )
-        lam = result.lam.reshape(-1, *[1] * (h.dim() - 1)).to(h.dtype)
-        near, far = fold(h, len(self.draws)), plus
-        if self.how.detach_mix:
+        near, far = fold(h, len(self.draws)), h_plus
+        if self.forward.detach_mix:
             near, far = near.detach(), far.detach()
-        mixed = torch.lerp(far, near, lam)
-        self.clean = self.steady
-        return torch.cat([h] * self.steady + [plus] * self.unmixed + [mixed])
+        mixed = mix_features(near, far, result.lam)
+        self.layout = layout = self.layout_after_mix()
+        return torch.cat([h] * layout.has_clean + [h_plus] * layout.has_draws + [mixed])
 
     def at_embedding(self, _: tuple[Any, ...], z: Tensor) -> None:
-        self.result.embedding = z[self.batch * self.clean :][
-            : self.rows
-        ].clone()  # before an in-place activation
+        layout = self.layout
+        rows = layout.perturbed if layout.has_draws else layout.mixed
+        self.result.embedding = z[rows].clone()  # an in-place activation may follow
 
-    def finish(self, logits: Any) -> Perturbed:
+    def finish(self, logits: Any) -> PerturbedOutput:
         if not isinstance(logits, Tensor) or logits.dim() < 2:
-            raise UnseenError(
-                f"the model must return logits (N, C, ...), it returned {describe(logits)}"
+            kind = (
+                f"a tensor of shape {tuple(logits.shape)}"
+                if isinstance(logits, Tensor)
+                else type(logits).__name__
             )
-        mixed = self.mix_at is not None
-        expected = self.batch * self.clean + self.rows * (self.unmixed + mixed)
-        if logits.shape[0] != expected:
+            raise UnseenError(f"the model must return logits (N, C, ...), it returned {kind}")
+        layout = self.layout
+        if logits.shape[0] != layout.total:
             raise UnseenError(
-                f"the model gave {logits.shape[0]} rows where {expected} went in behind its last site"
+                f"the model returned {logits.shape[0]} rows for {layout.total} rows behind its "
+                "last site"
             )
-        logits = logits[self.batch * self.clean :]
-        if self.wanted_unmixed:
-            self.result.logits = logits[: self.rows]
-        if mixed:
-            self.result.mixed_logits = logits[-self.rows :]
+        if self.keep_unmixed:
+            self.result.logits = logits[layout.perturbed]
+        if layout.has_mixed:
+            self.result.mixed_logits = logits[layout.mixed]
         return self.result
-
-
-def describe(value: Any) -> str:
-    """A tensor by its shape, anything else by its type."""
-    return (
-        f"a tensor of shape {tuple(value.shape)}"
-        if isinstance(value, Tensor)
-        else type(value).__name__
-    )
