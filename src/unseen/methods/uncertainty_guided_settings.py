@@ -1,0 +1,169 @@
+"""Groups of settings of `uncertainty_guided`."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+from unseen.checks import check_choice, check_fraction, check_int, check_number, check_positive
+from unseen.flat_settings import RENAMED, deprecated_names, nest_settings
+from unseen.functional.noise import Act, HeadInput, NoiseKind, Per, Sign
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Noise on the features of every site.
+
+    kind: "learned" by the heads, or an ablation: "random_gaussian" (mu = 0, sigma = 1),
+        "deterministic" (no sampling), "random_mu" (mu = 0), "random_sigma" (sigma = 1).
+    per: one random number per "feature", or per "channel" and shared over space.
+    sign: "positive" noise passes through a softplus, as printed; "both" does not.
+    act: the noise is an "offset", or a "gain" that multiplies by its exponential.
+    scale: amount in standard deviations of the site's clean features (of log gain for a gain);
+        None for absolute noise, as printed.
+    head_input: heads of later sites read "clean" features, once for all draws, or "perturbed" ones.
+    minimize: whether the heads also descend on the outer loss.
+    lr: learning rate of the heads; None for that of the model.
+    """
+
+    kind: NoiseKind = "learned"
+    per: Per = "channel"
+    sign: Sign = "both"
+    act: Act = "offset"
+    scale: float | None = 2.0
+    head_input: HeadInput = "clean"
+    minimize: bool = True
+    lr: float | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("noise.kind", self.kind, get_args(NoiseKind))
+        check_choice("noise.per", self.per, get_args(Per))
+        check_choice("noise.sign", self.sign, get_args(Sign))
+        check_choice("noise.act", self.act, get_args(Act))
+        check_choice("noise.head_input", self.head_input, get_args(HeadInput))
+        if self.scale is not None:
+            check_positive("noise.scale", self.scale)
+        if self.lr is not None:
+            check_positive("noise.lr", self.lr)
+
+
+@dataclass(frozen=True)
+class Adversary:
+    """Gradient ascent of the noise heads on the perturbed loss.
+
+    rounds: number of ascents in all; None for no limit.
+    every: training steps from one ascent to the next.
+    steps, lr: gradient steps of one ascent and their size.
+    beta: weight of the squared distance in the embedding.
+    """
+
+    rounds: int | None = 10
+    every: int = 1
+    steps: int = 30
+    lr: float = 1.0
+    beta: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.rounds is not None:
+            check_int("adversary.rounds", self.rounds, 0)
+        check_int("adversary.every", self.every, 1)
+        check_int("adversary.steps", self.steps, 1)
+        check_positive("adversary.lr", self.lr)
+        check_number("adversary.beta", self.beta, 0)
+
+
+@dataclass(frozen=True)
+class _Mixup:
+    weight: float = 0.01
+    at: str | None = None
+    detach: bool = False
+    rho: float = 0.9
+    temperature: float = 0.3
+
+    def __post_init__(self) -> None:
+        check_positive("mixup.weight", self.weight)
+        check_fraction("mixup.rho", self.rho)
+        check_positive("mixup.temperature", self.temperature)
+
+
+@dataclass(frozen=True)
+class LearnedMixup(_Mixup):
+    """Mixup of clean and perturbed features whose distribution is learned.
+
+    weight: weight of the loss on mixed features.
+    at: layer whose output is mixed; None for the last site.
+    detach: mix detached features, so that this loss does not reach the layers before.
+    rho: probability of the true class in a smoothed label.
+    temperature: of the relaxed Bernoulli that decides on smoothing.
+    """
+
+    kind: Literal["learned"] = "learned"
+
+
+@dataclass(frozen=True)
+class RandomMixup(_Mixup):
+    """Mixup with lambda ~ Beta(1, 1) and labels smoothed with probability 1/2 (an ablation)."""
+
+    kind: Literal["random"] = "random"
+
+
+@dataclass(frozen=True)
+class LossWeights:
+    """Weights of the source loss, of the perturbed loss and of the KL term."""
+
+    source: float = 1.0
+    perturbed: float = 1.0
+    kl: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_number("weights.source", self.source, 0)
+        check_number("weights.perturbed", self.perturbed, 0)
+        check_number("weights.kl", self.kl, 0)
+
+
+_MIXUPS = {"learned": LearnedMixup, "random": RandomMixup}
+_DEFAULTS: dict[str, Callable[..., Any]] = {
+    "noise": Noise,
+    "adversary": Adversary,
+    "mixup": LearnedMixup,
+    "weights": LossWeights,
+}
+
+
+def accept_flat_settings(init: Callable[..., None]) -> Callable[..., None]:
+    """Let a constructor take the flat settings of version 0.1, with a DeprecationWarning."""
+
+    @functools.wraps(init)
+    def wrapper(self: Any, model: Any, **settings: Any) -> None:
+        if old := deprecated_names(settings):
+            hints = ", ".join(f"{name} (now {RENAMED.get(name, name)})" for name in old)
+            warnings.warn(
+                f"settings of uncertainty_guided to be removed in 0.3: {hints}",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            settings = _build_groups(settings, old)
+        init(self, model, **settings)
+
+    return wrapper
+
+
+def _build_groups(settings: Mapping[str, Any], old: list[str]) -> dict[str, Any]:
+    """Apply flat settings to the groups given beside them, or to the defaults."""
+    kept = {name: value for name, value in settings.items() if name not in old}
+    for name, value in nest_settings({name: settings[name] for name in old}).items():
+        if isinstance(value, dict):
+            fields = {**value}
+            if kept.get(name) is not None:
+                kept[name] = replace(kept[name], **fields)
+            elif name == "mixup" and "kind" in fields:
+                kind = check_choice("mixup.kind", fields.pop("kind"), tuple(_MIXUPS))
+                kept[name] = _MIXUPS[kind](**fields)
+            else:
+                kept[name] = _DEFAULTS[name](**fields)
+        else:
+            kept[name] = value
+    return kept
