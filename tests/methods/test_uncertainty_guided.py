@@ -168,7 +168,9 @@ def noise_of(net, seeds=(5, 6)):
     batch = tiny_batch()
     theta = {n: p.detach() for n, p in net.model.named_parameters()}
     with torch.no_grad():
-        return net.perturbed_forward(batch)(theta, batch.x, Draws(list(seeds)), record_shift=True).shift
+        return net.perturbed_forward(batch)(
+            theta, batch.x, Draws(list(seeds)), record_shift=True
+        ).shift
 
 
 @pytest.mark.parametrize(
@@ -415,7 +417,9 @@ def test_bad_settings_are_named(settings, text):
 
 def test_mixing_before_the_last_site_is_refused():
     net = make(mix_at="conv1", sites=["conv2"])
-    with pytest.raises(UnseenError, match='mixup.at "conv1" is reached before the last site "conv2"'):
+    with pytest.raises(
+        UnseenError, match=r'mixup\.at "conv1" is reached before the last site "conv2"'
+    ):
         net.step(tiny_batch())
 
 
