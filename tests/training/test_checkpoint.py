@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
-import signal
 
 import pytest
 import safetensors.torch
@@ -14,7 +12,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import unseen
 from unseen import UnseenError
-from unseen.training.checkpoint import read_tensors, write_atomically, write_tensors
 
 
 @pytest.fixture
@@ -107,48 +104,3 @@ def test_a_foreign_configuration_is_named(trained, tmp_path, change, text):
 def test_no_folder_no_run(tmp_path):
     with pytest.raises(UnseenError, match=r"config.json does not exist: is .* a run folder"):
         unseen.load(tmp_path / "nowhere", TinyNet())
-
-
-def test_a_full_disk_leaves_the_old_file_and_no_other(tmp_path):
-    path = tmp_path / "model.safetensors"
-    write_tensors(path, {"a": torch.ones(3)})
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
-    try:
-        with pytest.raises(
-            UnseenError, match=r"cannot write .*model.safetensors: .*; free space there"
-        ):
-            write_tensors(path, {"a": torch.ones(1_000_000)})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, ignored)
-    assert [p.name for p in tmp_path.iterdir()] == ["model.safetensors"]
-    assert read_tensors(path)["a"].tolist() == [1, 1, 1]
-
-
-def test_a_folder_that_cannot_be_made_is_named(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UnseenError, match="cannot write"):
-        write_atomically(tmp_path / "file" / "model", b"x")
-
-
-def test_a_folder_is_locked_while_a_process_writes_it_and_no_longer(tmp_path):
-    import subprocess
-    import sys
-
-    from unseen.training.checkpoint import locked
-
-    words = [sys.executable, "-c", "import sys; from pathlib import Path; from unseen.training.checkpoint import locked\n"
-             "with locked(Path(sys.argv[1])): print('mine', flush=True); input()", str(tmp_path / "run")]  # fmt: skip
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout.readline() == "mine\n"
-        with (
-            pytest.raises(UnseenError, match="is being written by another process"),
-            locked(tmp_path / "run"),
-        ):
-            pass
-        other.kill()
-    with locked(tmp_path / "run"):  # a killed process holds no lock, though its file may lie there
-        pass
-    assert list(tmp_path.iterdir()) == []

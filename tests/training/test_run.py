@@ -368,7 +368,7 @@ def test_a_corrupt_checkpoint_is_named(tmp_path, monkeypatch):
     monkeypatch.undo()
     state = tmp_path / "run/state.safetensors"
     state.write_bytes(state.read_bytes()[:1000])
-    with pytest.raises(UnseenError, match=r"state.safetensors is not a whole safetensors file"):
+    with pytest.raises(UnseenError, match=r"state.safetensors is not a complete safetensors file"):
         run.train(tiny_task(), "erm", tmp_path / "run", resume=True, progress=False)
 
 

@@ -2,117 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import json
-import os
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import safetensors
-import safetensors.torch
 import torch
 from torch import Tensor, nn
 
 from unseen.api import Method
 from unseen.detection.source_statistics import EmbeddingShiftPredictor, SourceStatistics
 from unseen.errors import UnseenError
+from unseen.files import locked as locked
+from unseen.files import read_json, write_json
+from unseen.files import write_atomically as write_atomically
+from unseen.nn.tensor_files import read_tensors, write_tensors
 from unseen.training.config import describe_type, matches_type
 
 FORMAT = 1
 CONFIG, MODEL, SOURCE = "config.json", "model.safetensors", "source.safetensors"
 READER = {field.name for field in dataclasses.fields(EmbeddingShiftPredictor)}
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that a reader, or a kill at any moment, finds the old content or the new, never a part."""
-    temporary = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            dir=path.parent, prefix=f".{path.name}.", delete=False
-        ) as file:
-            temporary = Path(file.name)
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(0o666 & ~_umask())  # temporary files are private, runs are not
-        temporary.replace(path)
-    except OSError as error:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-        raise UnseenError(
-            f"cannot write {path}: {error.strerror or error}; free space there or choose another folder"
-        ) from error
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """While open, no other process may write into the folder; the lock goes with the process, however it ends."""
-    try:
-        import fcntl
-    except ImportError:  # not a POSIX system: nothing is locked there
-        yield
-        return
-    path = folder.parent / f".{folder.name}.lock"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("w")
-    except OSError as error:
-        raise UnseenError(
-            f"cannot write {path}: {error.strerror}; choose another folder"
-        ) from error
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UnseenError(
-                f"{folder} is being written by another process: wait for it, or use another --out"
-            ) from None
-        try:
-            yield
-        finally:
-            path.unlink(missing_ok=True)
-
-
-def write_json(path: Path, value: Any) -> None:
-    write_atomically(path, (json.dumps(value, indent=2) + "\n").encode())
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise UnseenError(f"{path} does not exist: is {path.parent} a run folder?") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise UnseenError(f"{path} cannot be read: {error}") from error
-    if not isinstance(value, dict):
-        raise UnseenError(f"{path} must hold a JSON object, it holds a {type(value).__name__}")
-    return value
-
-
-def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    # Clones, because tied weights share memory and safetensors takes each tensor once.
-    plain = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
-    write_atomically(path, safetensors.torch.save(plain))
-
-
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    try:
-        return safetensors.torch.load(path.read_bytes())
-    except FileNotFoundError:
-        raise UnseenError(f"{path} does not exist") from None
-    except (OSError, safetensors.SafetensorError, ValueError, RuntimeError) as error:
-        raise UnseenError(f"{path} is not a whole safetensors file: {error}") from error
 
 
 def fill(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:

@@ -1,0 +1,29 @@
+"""Tensors on disk as safetensors, a format that cannot execute code when it is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+from unseen.errors import UnseenError
+from unseen.files import write_atomically
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    """Write named tensors to one file, atomically."""
+    # Clone: tied weights share memory, which safetensors refuses.
+    copies = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
+    write_atomically(path, safetensors.torch.save(copies))
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read named tensors from one file, on the CPU."""
+    try:
+        return safetensors.torch.load(path.read_bytes())
+    except FileNotFoundError:
+        raise UnseenError(f"{path} does not exist") from None
+    except (OSError, safetensors.SafetensorError, ValueError, RuntimeError) as error:
+        raise UnseenError(f"{path} is not a complete safetensors file: {error}") from error

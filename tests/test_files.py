@@ -1,0 +1,108 @@
+"""Atomic writes and folder locks."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import torch
+
+from unseen.errors import UnseenError
+from unseen.files import locked, write_atomically
+from unseen.nn.tensor_files import read_tensors, write_tensors
+
+
+def test_full_disk_keeps_the_old_file_and_leaves_no_other(tmp_path):
+    path = tmp_path / "model.safetensors"
+    write_tensors(path, {"a": torch.ones(3)})
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with pytest.raises(
+            UnseenError, match=r"cannot write .*model.safetensors: .*; free space there"
+        ):
+            write_tensors(path, {"a": torch.ones(1_000_000)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert [p.name for p in tmp_path.iterdir()] == ["model.safetensors"]
+    assert read_tensors(path)["a"].tolist() == [1, 1, 1]
+
+
+def test_folder_that_cannot_be_created_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UnseenError, match="cannot write"):
+        write_atomically(tmp_path / "file" / "model", b"x")
+    with (
+        pytest.raises(UnseenError, match=r"cannot write .*\.run\.lock"),
+        locked(tmp_path / "file" / "run"),
+    ):
+        pass
+
+
+def test_write_never_changes_the_umask(tmp_path, monkeypatch):
+    """The umask belongs to the whole process: another thread could create a file meanwhile."""
+    before = os.umask(0o027)
+    try:
+        monkeypatch.setattr(os, "umask", lambda mask: pytest.fail("the umask was changed"))
+        write_atomically(tmp_path / "file", b"x")
+    finally:
+        monkeypatch.undo()
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
+
+
+def test_lock_excludes_another_process_until_it_ends(tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from unseen.files import locked\n"
+        "with locked(Path(sys.argv[1])): print('locked', flush=True); input()"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "run")]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as other:
+        assert other.stdout.readline() == "locked\n"
+        with (
+            pytest.raises(UnseenError, match="is being written by another process"),
+            locked(tmp_path / "run"),
+        ):
+            pass
+        other.kill()
+    with locked(tmp_path / "run"):
+        pass
+    assert [p.name for p in tmp_path.iterdir()] == [".run.lock"]
+
+
+def test_lock_is_held_by_one_at_a_time(tmp_path):
+    """Each holder creates a marker that must not exist yet."""
+    folder, marker = tmp_path / "run", tmp_path / "marker"
+    acquired, violations, deadline = [], [], time.monotonic() + 1.0
+
+    def compete():
+        while time.monotonic() < deadline and not violations:
+            try:
+                with locked(folder):
+                    try:
+                        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+                    except FileExistsError:
+                        violations.append("two holders")
+                        return
+                    time.sleep(0)
+                    marker.unlink()
+                    acquired.append(1)
+            except UnseenError:
+                pass
+
+    threads = [threading.Thread(target=compete) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not violations and len(acquired) > 10
