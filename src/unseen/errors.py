@@ -1,7 +1,10 @@
-"""The one kind of error a user can mend: it names the place, what was expected, and what to do."""
+"""The exception for errors that the caller can correct."""
 
 from __future__ import annotations
 
 
 class UnseenError(Exception):
-    """Something the caller gave is wrong; the command line prints it and exits with code 2."""
+    """Invalid input; the message names the place, what was expected and the remedy.
+
+    The command line prints the message and exits with code 2.
+    """

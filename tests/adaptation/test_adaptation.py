@@ -293,9 +293,9 @@ def test_the_adapted_run_can_be_examined_scored_and_adapted_again(tmp_path, meth
             {"shots": 3, "settings": {"stpes": 3}},
             "fine_tune has no setting stpes; there are: steps, batch, lr",
         ),
-        ({"shots": 3, "settings": {"steps": 1.5}}, "steps must be a whole number, not 1.5"),
-        ({"shots": 0}, "shots must be a whole number of at least 1"),
-        ({"shots": 3, "draws": 0}, "draws must be a whole number of at least 1"),
+        ({"shots": 3, "settings": {"steps": 1.5}}, "steps must be an integer, not 1.5"),
+        ({"shots": 0}, "shots must be an integer of at least 1"),
+        ({"shots": 3, "draws": 0}, "draws must be an integer of at least 1"),
         (
             {"shots": 3, "keep_source": 2.0},
             "keep_source \\(0.02 allows the source to lose 2 points\\) must lie between 0 and 1",

@@ -58,7 +58,7 @@ def test_evaluate(trained):
         and few["average"] != result["average"]
     )
     assert as_json(unseen("evaluate", trained, "--samples", 50, "--json")) == few  # the same fifty
-    assert "samples must be a whole number" in unseen("evaluate", trained, "--samples", 0).stderr
+    assert "samples must be an integer" in unseen("evaluate", trained, "--samples", 0).stderr
     shown = unseen("evaluate", trained)
     assert "average, unseen" in shown.stdout and shown.returncode == 0
 

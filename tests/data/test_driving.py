@@ -23,7 +23,8 @@ from unseen.report.figures.segmentation import COLORS, class_colors, colorize, d
 from unseen.tasks.driving import COMMON, IGNORE, SYNTHIA, TRAINED_ON, VARIANTS
 from unseen.tasks.driving import task as driving
 from unseen.training.config import resolve
-from unseen.training.run import Run, train
+from unseen.training.run import Run
+from unseen.training.train import train
 
 SKY, POLE, ROAD = 0, 2, 3
 LOOKUP = {
@@ -204,13 +205,13 @@ def test_every_method_takes_the_presets(method, preset):
         assert (
             chosen.method["ignore_label"] == 255
             and chosen.method["embedding"] == "hidden"
-            and chosen.loop["batch"] == 8
+            and chosen.loop.batch_size == 8
         )
         wanted = {"fast": {"depth": 18, "width": 0.5}, "paper": {"depth": 50, "width": 1.0}}[preset]
         assert chosen.model == {**wanted, "pretrained": ""}
         if preset == "paper":
             assert (
-                chosen.loop["steps"] == 50 * (TRAINED_ON[variant] // 8)
+                chosen.loop.steps == 50 * (TRAINED_ON[variant] // 8)
                 and chosen.method["lr"] == 1e-4
             )
 

@@ -30,7 +30,8 @@ from unseen.detection.accuracy import (
 from unseen.detection.source_statistics import relative_deviation
 from unseen.detection.synthetic_shifts import ANY, IMAGE, MOVING, shifts_for, with_blends
 from unseen.experiments.estimate_accuracy import FILE, estimator_of, examine, write_tables
-from unseen.training.run import Run, train
+from unseen.training.run import Run
+from unseen.training.train import train
 
 # ------------------------------------------------------------------------------------------------------- formulas
 

@@ -15,7 +15,7 @@ from unseen.cli import app
 from unseen.cli.options import stdout_for_results_only
 from unseen.detection.monitor import threshold_sizes
 from unseen.detection.source_statistics import SourceStatistics, relative_deviation
-from unseen.training.run import train
+from unseen.training.train import train
 
 FEATURES = 6
 
@@ -125,7 +125,7 @@ def test_a_monitor_goes_on_from_its_file_without_held_out_samples(tmp_path):
     assert [again.update(b) for b in stream[3:]] == [whole.update(b) for b in stream[3:]]
     with pytest.raises(UnseenError, match="another method"):
         DomainMonitor.load(tmp_path / "monitor.safetensors", calibrated(5)[0])
-    unseen.training.checkpoint.write_tensors(tmp_path / "other.safetensors", {"x": torch.zeros(1)})
+    unseen.nn.tensor_files.write_tensors(tmp_path / "other.safetensors", {"x": torch.zeros(1)})
     with pytest.raises(UnseenError, match="not a saved monitor"):
         DomainMonitor.load(tmp_path / "other.safetensors", net)
     with pytest.raises(UnseenError, match="needs a trained method, not Linear"):
@@ -151,12 +151,12 @@ def test_a_spoilt_monitor_is_refused_not_silent(spoil, tmp_path):
     monitor.save(tmp_path / "monitor.safetensors")
     tensors = {
         k: t.clone()
-        for k, t in unseen.training.checkpoint.read_tensors(
+        for k, t in unseen.nn.tensor_files.read_tensors(
             tmp_path / "monitor.safetensors"
         ).items()
     }
     spoil(tensors)
-    unseen.training.checkpoint.write_tensors(
+    unseen.nn.tensor_files.write_tensors(
         tmp_path / "spoilt.safetensors", {k: t.contiguous() for k, t in tensors.items()}
     )
     with pytest.raises(UnseenError, match="spoilt monitor"):

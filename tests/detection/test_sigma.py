@@ -20,7 +20,8 @@ from unseen.detection.source_statistics import EmbeddingShiftPredictor
 from unseen.experiments import evaluate as exam
 from unseen.nn.hooks import captured
 from unseen.nn.random import Draws, fresh_seeds
-from unseen.training.run import Run, train
+from unseen.training.run import Run
+from unseen.training.train import train
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +158,7 @@ def test_it_goes_to_disk_and_back_and_calibrating_again_keeps_it(run, tmp_path):
 
 
 def test_spoilt_readers_are_named(run, tmp_path):
-    from unseen.training.checkpoint import read_tensors, write_tensors
+    from unseen.nn.tensor_files import read_tensors, write_tensors
 
     run.load(make()).save(tmp_path / "saved")
     path = tmp_path / "saved" / "source.safetensors"

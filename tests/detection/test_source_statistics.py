@@ -19,7 +19,7 @@ from unseen.detection.source_statistics import (
     resampled_scores,
 )
 from unseen.experiments import evaluate as exam
-from unseen.training.run import train
+from unseen.training.train import train
 
 
 def test_the_score_by_hand():

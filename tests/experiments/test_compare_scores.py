@@ -284,7 +284,7 @@ def test_what_cannot_be_compared_is_named(runs, tmp_path):
         compare([runs["bnn", 0]], task, tmp_path / "out")
     with pytest.raises(UnseenError, match="both runs of uncertainty_guided with seed 0"):
         compare([guided, guided], task, tmp_path / "out")
-    with pytest.raises(UnseenError, match="samples must be a whole number of at least 2"):
+    with pytest.raises(UnseenError, match="samples must be an integer of at least 2"):
         compare([guided], task, tmp_path / "out", samples=1)
     with pytest.raises(UnseenError, match="was trained on the task light, not on dark"):
         compare([guided], replace(task, name="dark"), tmp_path / "out")

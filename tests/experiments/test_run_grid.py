@@ -215,7 +215,7 @@ def test_a_killed_grid_goes_on_where_it_was_and_ends_with_the_same_bits(grid_fil
         (("street = 0.7 }", "street = 0.7 }\n[averages]\nx = 5"), "unknown|an average has a name"),
         (("seeds = [0, 1]", "seeds = [1, 1]"), "seeds must be a list of different whole numbers"),
         (("seeds = [0, 1]", "seeds = [0, 1"), "is not TOML"),
-        (("seeds = [0, 1]", "samples = 0"), "samples must be a whole number of at least 1"),
+        (("seeds = [0, 1]", "samples = 0"), "samples must be an integer of at least 1"),
     ],
 )
 def test_a_wrong_grid_is_refused_before_anything_runs(grid_file, tmp_path, change, said):

@@ -166,7 +166,7 @@ def test_scales_are_saved_and_loaded(tmp_path):
 
 
 @pytest.mark.parametrize("settings, text", [
-    ({"passes": 1}, "passes must be a whole number of at least 2"),
+    ({"passes": 1}, "passes must be an integer of at least 2"),
     ({"prior_sigma": 0.0}, "prior_sigma must be a number above 0"),
     ({"kl_weight": -1.0}, "kl_weight"),
     ({"sigma_start": 0.0}, "sigma_start"),

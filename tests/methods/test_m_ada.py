@@ -339,7 +339,7 @@ def test_settings_are_its_own_and_guds():
         ({"relaxation": "none"}, "relaxation must be one of error, shift"),
         ({"order": 3}, "order must be one of 1, 2"),
         ({"inner_lr": -0.1}, "inner_lr must be a finite number of at least 0"),
-        ({"wae_steps": 0}, "wae_steps must be a whole number of at least 1"),
+        ({"wae_steps": 0}, "wae_steps must be an integer of at least 1"),
         ({"gamma": -1.0}, "gamma must be a finite number of at least 0"),
     ],
 )

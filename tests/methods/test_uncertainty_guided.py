@@ -396,7 +396,7 @@ def test_a_pretrained_model_starts_from_its_weights():
 @pytest.mark.parametrize(
     "settings, text",
     [
-        ({"draws": 0}, "draws must be a whole number of at least 1"),
+        ({"draws": 0}, "draws must be an integer of at least 1"),
         ({"lr": 0}, "lr must be a number above 0"),
         ({"lr": float("nan")}, "lr must be a finite number"),
         ({"beta": -1.0}, "beta must be a finite number of at least 0"),

@@ -27,7 +27,7 @@ from unseen.report.runs import find
 from unseen.report.tables.runs import command_of
 from unseen.report.tables.table import Figure, Table
 from unseen.report.write import write_report
-from unseen.training.config import parse
+from unseen.schema import parse_settings
 from unseen.training.sample_images import examples_of, pixels
 
 
@@ -128,7 +128,7 @@ def test_the_command_of_a_run_says_all_of_its_settings(tmp_path):
         words[:4] == ["unseen", "train", "digits", "--method"]
         and words[words.index("--seed") + 1] == "3"
     )
-    assert parse([words[i + 1] for i, word in enumerate(words) if word == "--set"]) == {
+    assert parse_settings([words[i + 1] for i, word in enumerate(words) if word == "--set"]) == {
         **LOOP,
         **GUIDED,
     }

@@ -4,46 +4,54 @@ from __future__ import annotations
 
 import pytest
 from test_run import Interrupted, tiny_task, weights
+from tiny import TinyNet
 
-from unseen import UnseenError
-from unseen.training import run
+from unseen import ERM, UncertaintyGuided, UnseenError
+from unseen.training import train as training
+from unseen.training.config import resolve
+from unseen.training.identity import difference
+from unseen.training.loop import lr_schedulers
+from unseen.training.train import train
 
 
-def test_decay_takes_every_rate_to_zero_along_its_curve(tmp_path, monkeypatch):
-    seen = []
-    original = run.set_rates
+def test_schedules_take_every_rate_to_zero(tmp_path, monkeypatch):
+    rates = []
+    original = ERM.step
 
-    def watched(net, decay, done):
-        original(net, decay, done)
-        seen.append([group["lr"] for o in net.optimizers().values() for group in o.param_groups])
+    def recording_step(net, batch):
+        rates.append([group["lr"] for o in net.optimizers().values() for group in o.param_groups])
+        return original(net, batch)
 
-    monkeypatch.setattr(run, "set_rates", watched)
-    task = tiny_task()
-    for decay, middle in (("none", 1.0), ("linear", 0.5), ("cosine", 0.5)):
-        seen.clear()
-        out = tmp_path / decay
-        overrides = {"decay": decay, "lr": 0.01, "head_lr": 0.1}
-        run.train(task, "uncertainty_guided", out, overrides=overrides, progress=False)
-        assert seen[0] == pytest.approx([0.01, 0.1]) and seen[6] == pytest.approx(
-            [0.01 * middle, 0.1 * middle]
-        )
-        assert seen[11][0] < (0.01 if decay == "none" else 0.001) + 1e-9
-    with pytest.raises(UnseenError, match="decay must be one of none, linear, cosine"):
-        run.train(task, "erm", tmp_path / "x", overrides={"decay": "steps"}, progress=False)
+    monkeypatch.setattr(ERM, "step", recording_step)
+    for schedule, middle in (("none", 1.0), ("linear", 0.5), ("cosine", 0.5)):
+        rates.clear()
+        overrides = {"lr_schedule": schedule, "lr": 0.01}
+        train(tiny_task(), "erm", tmp_path / schedule, overrides=overrides, progress=False)
+        assert rates[0] == [0.01] and rates[6] == pytest.approx([0.01 * middle])
+        assert rates[11][0] < (0.01 if schedule == "none" else 0.001) + 1e-9
+    with pytest.raises(UnseenError, match="lr_schedule must be one of none, linear, cosine"):
+        resolve(tiny_task(), ERM, "fast", {"lr_schedule": "steps"})
+
+
+def test_every_optimizer_group_keeps_its_own_rate():
+    net = UncertaintyGuided(TinyNet(), sites=("conv1",), embedding="fc1", lr=0.01, head_lr=0.1)
+    optimizers = net.optimizers().values()
+    lr_schedulers(optimizers, "linear", steps=10, first=5)
+    assert [g["lr"] for o in optimizers for g in o.param_groups] == pytest.approx([0.005, 0.05])
 
 
 @pytest.mark.parametrize(
     ("method", "overrides"),
     [
-        ("erm", {"decay": "cosine", "lr": 0.01}),
+        ("erm", {"lr_schedule": "cosine", "lr": 0.01}),
         ("uncertainty_guided", {"optimizer": "sgd", "lr": 0.01, "weight_decay": 0.001}),
     ],
 )
 def test_whatever_the_rates_and_the_optimizer_a_run_resumes_to_the_same_bits(
     tmp_path, monkeypatch, method, overrides
 ):
-    run.train(tiny_task(), method, tmp_path / "whole", overrides=overrides, progress=False)
-    original = run.training_batch
+    train(tiny_task(), method, tmp_path / "whole", overrides=overrides, progress=False)
+    original = training.training_batch
 
     def stopping(source, size, seed, step):
         if step == 9:
@@ -51,9 +59,9 @@ def test_whatever_the_rates_and_the_optimizer_a_run_resumes_to_the_same_bits(
         return original(source, size, seed, step)
 
     with monkeypatch.context() as patch, pytest.raises(Interrupted):
-        patch.setattr(run, "training_batch", stopping)
-        run.train(tiny_task(), method, tmp_path / "run", overrides=overrides, progress=False)
-    run.train(
+        patch.setattr(training, "training_batch", stopping)
+        train(tiny_task(), method, tmp_path / "run", overrides=overrides, progress=False)
+    train(
         tiny_task(), method, tmp_path / "run", overrides=overrides, resume=True, progress=False
     )
     assert weights(tmp_path / "whole") == weights(tmp_path / "run")
@@ -61,21 +69,22 @@ def test_whatever_the_rates_and_the_optimizer_a_run_resumes_to_the_same_bits(
 
 def test_a_typo_in_a_preset_is_named(tmp_path):
     with pytest.raises(
-        UnseenError, match=r'preset "fast" of tiny: erm has no setting step; there are: steps'
+        UnseenError, match=r'preset "fast" of tiny: unknown setting step; known settings: steps'
     ):
-        run.train(tiny_task(presets={"fast": {"step": 3}}), "erm", tmp_path / "run", progress=False)
+        train(tiny_task(presets={"fast": {"step": 3}}), "erm", tmp_path / "run", progress=False)
 
 
 def test_layers_that_are_called_by_numbers_can_be_set():
     from unseen.methods import METHODS
-    from unseen.training.config import parse, resolve
+    from unseen.schema import parse_settings
+    from unseen.training.config import resolve
 
     settings = resolve(
-        tiny_task(), METHODS["uncertainty_guided"], "fast", parse(["sites=0,2", "embedding=4"])
+        tiny_task(), METHODS["uncertainty_guided"], "fast", parse_settings(["sites=0,2", "embedding=4"])
     ).method
     assert settings["sites"] == ["0", "2"] and settings["embedding"] == "4"
     settings = resolve(
-        tiny_task(), METHODS["uncertainty_guided"], "fast", parse(["sites=0"])
+        tiny_task(), METHODS["uncertainty_guided"], "fast", parse_settings(["sites=0"])
     ).method
     assert settings["sites"] == "0"
 
@@ -88,21 +97,21 @@ def test_what_a_model_can_be_set_to_is_a_setting_of_the_run(tmp_path):
     def wide(*, classes: int = 3, norm: bool = False) -> TinyNet:
         return TinyNet(classes, norm)
 
-    task = tiny_task(model=wide, presets={"fast": {"steps": 4, "batch": 8, "norm": True}})
-    made = run.train(task, "erm", tmp_path / "run", overrides={"classes": 5}, progress=False)
+    task = tiny_task(model=wide, presets={"fast": {"steps": 4, "batch_size": 8, "norm": True}})
+    made = train(task, "erm", tmp_path / "run", overrides={"classes": 5}, progress=False)
     assert json.loads((tmp_path / "run" / "config.json").read_text())["model"] == {
         "classes": 5,
         "norm": True,
     }
     loaded = made.load(task).model
     assert loaded.fc2.out_features == 5 and "norm.running_mean" in loaded.state_dict()
-    with pytest.raises(UnseenError, match=r"classes must be a whole number, not 'many'"):
-        run.train(task, "erm", tmp_path / "x", overrides={"classes": "many"}, progress=False)
+    with pytest.raises(UnseenError, match=r"classes must be an integer, not 'many'"):
+        train(task, "erm", tmp_path / "x", overrides={"classes": "many"}, progress=False)
     with pytest.raises(UnseenError, match="was started with classes = 5, now it is 3"):
-        run.train(task, "erm", tmp_path / "run", resume=True, progress=False)
+        train(task, "erm", tmp_path / "run", resume=True, progress=False)
     with pytest.raises(
         UnseenError,
-        match=r'"model" is .*width.*the settings of this task.s model are: classes, norm',
+        match=r'"model": unknown setting width; known settings: classes, norm',
     ):
         spoilt = json.loads((tmp_path / "run" / "config.json").read_text()) | {
             "model": {"width": 2}
@@ -118,7 +127,7 @@ def test_a_models_setting_may_not_be_called_as_a_methods(tmp_path):
         return TinyNet()
 
     with pytest.raises(UnseenError, match="the model of tiny has a setting lr, which erm has too"):
-        run.train(tiny_task(model=confusing), "erm", tmp_path / "run", progress=False)
+        train(tiny_task(model=confusing), "erm", tmp_path / "run", progress=False)
 
 
 def test_sgd_is_nesterovs_with_weight_decay_for_the_model_alone(tmp_path):
@@ -150,26 +159,26 @@ def test_sgd_is_nesterovs_with_weight_decay_for_the_model_alone(tmp_path):
 def test_a_run_that_is_older_than_a_setting_goes_on(tmp_path):
     import json
 
-    made = run.train(tiny_task(), "erm", tmp_path / "run", progress=False)
+    made = train(tiny_task(), "erm", tmp_path / "run", progress=False)
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     for name in ("optimizer", "weight_decay"):
         del config["settings"][name]
-    del config["model"], config["loop"]["decay"]
+    del config["model"], config["loop"]["lr_schedule"]
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
     assert (
-        run.train(tiny_task(), "erm", tmp_path / "run", resume=True, progress=False).folder
+        train(tiny_task(), "erm", tmp_path / "run", resume=True, progress=False).folder
         == made.folder
     )
 
 
 def test_a_run_that_is_older_than_noise_of_both_signs_had_positive_noise(tmp_path):
     out = tmp_path / "r"
-    told = run.train(
+    told = train(
         tiny_task(), "uncertainty_guided", out, overrides={"noise_sign": "positive"}, progress=False
     ).config
     older = {**told, "settings": {k: v for k, v in told["settings"].items() if k != "noise_sign"}}
-    assert run.difference(older, told) is None
+    assert difference(older, told) is None
     both = {**told, "settings": {**told["settings"], "noise_sign": "both"}}
-    assert run.difference(older, both) == ("noise_sign", "positive", "both")
+    assert difference(older, both) == ("noise_sign", "positive", "both")
     forgotten = {**told, "settings": {**told["settings"], "a_setting_of_once": None}}
-    assert run.difference(forgotten, told) is None
+    assert difference(forgotten, told) is None

@@ -14,7 +14,8 @@ from unseen import ERM, METHODS, UnseenError
 from unseen.experiments.adapt import adapt
 from unseen.experiments.evaluate import evaluate
 from unseen.training.evaluation import confusion_over, evaluate_metric
-from unseen.training.run import Run, train
+from unseen.training.run import Run
+from unseen.training.train import train
 
 
 class CopyInput(nn.Module):

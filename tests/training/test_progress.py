@@ -26,8 +26,10 @@ from unseen import cli
 from unseen.errors import UnseenError
 from unseen.experiments import run_grid as bench
 from unseen.experiments.grid import jobs_of, read_grid
-from unseen.training import progress, run
-from unseen.training.progress import GridProgress, RunState, TrainingProgress, span
+from unseen.training import progress
+from unseen.training import train as training
+from unseen.training.progress import GridProgress, RunState, TrainingProgress, format_seconds
+from unseen.training.train import train
 
 TRAIN = [
     "train",
@@ -129,7 +131,7 @@ def test_a_grid_on_a_terminal_shows_every_run_with_its_numbers(tmp_path):
     grid = replace(read_grid(tmp_path / "grid.toml"), runs=tmp_path / "runs")
     job = jobs_of(grid)[0]
     job.state = "running"
-    made = run.train(
+    made = train(
         bench.task_named("mini_digits"), "erm", job.folder, overrides=grid.set, progress=False
     )
     with (made.folder / "records.jsonl").open("a") as file:
@@ -137,11 +139,11 @@ def test_a_grid_on_a_terminal_shows_every_run_with_its_numbers(tmp_path):
 
     def act():
         with GridProgress("grid.toml") as shown:
-            shown.at(
+            shown.show(
                 [bench._standing(job)._replace(step=1), RunState("erm seed 1", "waiting", 0, 4, "")]
             )
             time.sleep(0.2)
-            shown.at([bench._standing(job), RunState("erm seed 1", "waiting", 0, 4, "")])
+            shown.show([bench._standing(job), RunState("erm seed 1", "waiting", 0, 4, "")])
 
     text = plain(on_a_terminal(act, tmp_path, columns=120))
     assert re.search(r"grid.toml: 1 running, 1 waiting, about 0 s left", text)
@@ -170,7 +172,8 @@ def test_plain_lines_come_now_and_then_and_tell_what_is_left(capsys, monkeypatch
     with TrainingProgress("a run", total=100) as shown:
         for step in range(1, 41):
             clock[0] += 1.0
-            shown.at(step, {"loss": 0.5, "source accuracy": 0.25})
+            shown.metrics = {"loss": 0.5, "source accuracy": 0.25}
+            shown.show(step)
     lines = capsys.readouterr().err.splitlines()
     assert lines == [
         f"a run: step {n}/100  loss 0.500  source accuracy 0.250  1.0/s  {100 - n} s left"
@@ -183,7 +186,8 @@ def test_a_resumed_runs_speed_counts_its_own_steps_only(capsys, monkeypatch):
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
     with TrainingProgress("a run", total=100, done=90) as shown:
         clock[0] = 20.0
-        shown.at(95, {"loss": 1.0})
+        shown.metrics = {"loss": 1.0}
+        shown.show(95)
     assert "0.2/s  20 s left" in capsys.readouterr().err
 
 
@@ -194,7 +198,7 @@ def test_a_grid_off_a_terminal_tells_changes_at_once_and_the_rest_every_minute(c
     with GridProgress("grid") as shown:
         for second, step in ((0, 0), (30, 3), (61, 6), (70, 7)):
             clock[0] = float(second)
-            shown.at(
+            shown.show(
                 [
                     RunState("erm seed 0", "running", step, 10, said),
                     RunState("erm seed 1", "waiting", 0, 10, ""),
@@ -212,8 +216,8 @@ def test_a_grid_off_a_terminal_tells_changes_at_once_and_the_rest_every_minute(c
     "seconds, text",
     [(0.4, "0 s"), (99, "99 s"), (125, "2:05"), (3600, "1:00:00"), (90061, "25:01:01")],
 )
-def test_spans_of_time(seconds, text):
-    assert span(seconds) == text
+def test_durations_are_formatted(seconds, text):
+    assert format_seconds(seconds) == text
 
 
 def test_looking_at_the_accuracy_changes_nothing_that_is_learned():
@@ -256,7 +260,7 @@ def recorded(made):
 
 
 def test_tensorboard_curves_hold_every_record_of_the_training(tmp_path):
-    made = run.train(
+    made = train(
         tiny_task(), "uncertainty_guided", tmp_path / "run", tensorboard=True, progress=False
     )
     seen = curves(made.folder / "tensorboard")
@@ -266,9 +270,9 @@ def test_tensorboard_curves_hold_every_record_of_the_training(tmp_path):
 
 
 def test_a_killed_run_goes_on_in_the_same_curves_with_no_step_told_twice(tmp_path, monkeypatch):
-    whole = run.train(tiny_task(), "erm", tmp_path / "whole", tensorboard=True, progress=False)
+    whole = train(tiny_task(), "erm", tmp_path / "whole", tensorboard=True, progress=False)
     steps = whole.config["loop"]["steps"]
-    write, written = run.write_tensors, []
+    write, written = training.write_tensors, []
 
     def dies(path, tensors):
         write(path, tensors)
@@ -278,9 +282,9 @@ def test_a_killed_run_goes_on_in_the_same_curves_with_no_step_told_twice(tmp_pat
                 raise KeyboardInterrupt
 
     overrides = {"checkpoint_every": max(1, steps // 3), "log_every": 1}
-    monkeypatch.setattr(run, "write_tensors", dies)
+    monkeypatch.setattr(training, "write_tensors", dies)
     with pytest.raises(KeyboardInterrupt):
-        run.train(
+        train(
             tiny_task(),
             "erm",
             tmp_path / "cut",
@@ -288,7 +292,7 @@ def test_a_killed_run_goes_on_in_the_same_curves_with_no_step_told_twice(tmp_pat
             tensorboard=True,
             progress=False,
         )
-    resumed = run.train(
+    resumed = train(
         tiny_task(),
         "erm",
         tmp_path / "cut",
@@ -303,9 +307,9 @@ def test_a_killed_run_goes_on_in_the_same_curves_with_no_step_told_twice(tmp_pat
 
 
 def test_a_finished_run_gets_its_curves_afterwards(tmp_path):
-    made = run.train(tiny_task(), "erm", tmp_path / "run", progress=False)
+    made = train(tiny_task(), "erm", tmp_path / "run", progress=False)
     assert not (made.folder / "tensorboard").exists()
-    run.train(tiny_task(), "erm", tmp_path / "run", resume=True, tensorboard=True, progress=False)
+    train(tiny_task(), "erm", tmp_path / "run", resume=True, tensorboard=True, progress=False)
     assert curves(made.folder / "tensorboard") == recorded(made)
 
 
@@ -314,5 +318,5 @@ def test_without_the_package_the_error_says_what_to_install_and_nothing_is_writt
 ):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(UnseenError, match=r"pip install 'unseen\[tensorboard\]'"):
-        run.train(tiny_task(), "erm", tmp_path / "run", tensorboard=True, progress=False)
+        train(tiny_task(), "erm", tmp_path / "run", tensorboard=True, progress=False)
     assert not list(tmp_path.iterdir())

@@ -18,10 +18,12 @@ from torch.utils.data import Dataset, TensorDataset
 from unseen import Domain, Task, UnseenError
 from unseen.experiments import adapt as adapting
 from unseen.experiments import evaluate as exam
-from unseen.training import run
-from unseen.training.checkpoint import read_tensors
+from unseen.nn.tensor_files import read_tensors
+from unseen.training import train as training
+from unseen.training.run import Run
+from unseen.training.train import train
 
-QUICK = {"steps": 12, "batch": 8, "log_every": 2, "checkpoint_every": 4}
+QUICK = {"steps": 12, "batch_size": 8, "log_every": 2, "checkpoint_every": 4}
 
 
 def data(shift=0.0, n=48):
@@ -47,25 +49,25 @@ def weights(folder):
 @pytest.mark.parametrize("method", ["erm", "uncertainty_guided"])
 def test_the_same_seed_gives_the_same_file_and_another_does_not(tmp_path, method):
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
-        run.train(tiny_task(), method, tmp_path / name, seed=seed, progress=False)
+        train(tiny_task(), method, tmp_path / name, seed=seed, progress=False)
     assert weights(tmp_path / "a") == weights(tmp_path / "b") != weights(tmp_path / "c")
 
 
 def test_a_finished_run_holds_what_it_should_and_resuming_it_does_nothing(tmp_path):
     out = tmp_path / "run"
-    run.train(tiny_task(), "uncertainty_guided", out, progress=False)
+    train(tiny_task(), "uncertainty_guided", out, progress=False)
     assert {p.name for p in out.iterdir()} == {
         "config.json", "records.jsonl", "model.safetensors", "source.safetensors", "figures", "done",
     }  # fmt: skip
     before = {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in out.rglob("*") if p.is_file()}
-    run.train(tiny_task(), "uncertainty_guided", out, resume=True, progress=False)
+    train(tiny_task(), "uncertainty_guided", out, resume=True, progress=False)
     assert before == {
         p: (p.stat().st_mtime_ns, p.read_bytes()) for p in out.rglob("*") if p.is_file()
     }
 
 
 def test_records_are_flat_and_hold_what_the_figures_need(tmp_path):
-    done = run.train(tiny_task(), "uncertainty_guided", tmp_path / "run", progress=False)
+    done = train(tiny_task(), "uncertainty_guided", tmp_path / "run", progress=False)
     records = done.records()
     assert all({"run", "step", "domain", "split", "metric", "value"} == set(r) for r in records)
     metrics = {r["metric"] for r in records if r["split"] == "train"}
@@ -84,11 +86,11 @@ def test_records_are_flat_and_hold_what_the_figures_need(tmp_path):
 
 
 def test_snapshots_and_logging_change_no_bit_of_the_training(tmp_path):
-    run.train(tiny_task(), "uncertainty_guided", tmp_path / "a", progress=False)
+    train(tiny_task(), "uncertainty_guided", tmp_path / "a", progress=False)
     task = tiny_task(
         presets={"fast": {**tiny_task().presets["fast"], "log_every": 1, "checkpoint_every": 1}}
     )
-    run.train(task, "uncertainty_guided", tmp_path / "b", progress=False)
+    train(task, "uncertainty_guided", tmp_path / "b", progress=False)
     assert weights(tmp_path / "a") == weights(tmp_path / "b")
 
 
@@ -99,19 +101,19 @@ class Interrupted(Exception):
 @pytest.mark.parametrize("method", ["erm", "uncertainty_guided"])
 @pytest.mark.parametrize("at", [2, 5, 9])
 def test_a_run_interrupted_anywhere_resumes_to_the_same_bits(tmp_path, monkeypatch, method, at):
-    whole = run.train(tiny_task(), method, tmp_path / "whole", progress=False)
-    original = run.training_batch
+    whole = train(tiny_task(), method, tmp_path / "whole", progress=False)
+    original = training.training_batch
 
     def failing(source, size, seed, step):
         if step == at:
             raise Interrupted
         return original(source, size, seed, step)
 
-    monkeypatch.setattr(run, "training_batch", failing)
+    monkeypatch.setattr(training, "training_batch", failing)
     with pytest.raises(Interrupted):
-        run.train(tiny_task(), method, tmp_path / "cut", progress=False)
-    monkeypatch.setattr(run, "training_batch", original)
-    resumed = run.train(tiny_task(), method, tmp_path / "cut", resume=True, progress=False)
+        train(tiny_task(), method, tmp_path / "cut", progress=False)
+    monkeypatch.setattr(training, "training_batch", original)
+    resumed = train(tiny_task(), method, tmp_path / "cut", resume=True, progress=False)
     assert weights(tmp_path / "whole") == weights(tmp_path / "cut")
     assert (tmp_path / "whole/source.safetensors").read_bytes() == (
         tmp_path / "cut/source.safetensors"
@@ -142,7 +144,7 @@ def test_kill_9_and_resume_reach_the_same_bits(tmp_path):
     ]
     for setting in (
         "steps=14",
-        "batch=8",
+        "batch_size=8",
         "draws=1",
         "warmup=2",
         "ascent_rounds=3",
@@ -192,13 +194,13 @@ def test_training_is_given_the_source_and_nothing_else(tmp_path):
         return data()
 
     task = tiny_task(targets=(Domain("far", refuse),), source=Domain("near", only_train_and_val))
-    run.train(task, "uncertainty_guided", tmp_path / "run", progress=False)
+    train(task, "uncertainty_guided", tmp_path / "run", progress=False)
     with pytest.raises(AssertionError):
-        exam.evaluate(run.Run(tmp_path / "run"), task)
+        exam.evaluate(Run(tmp_path / "run"), task)
 
 
 def test_evaluate_gives_the_promised_keys_and_writes_records_once(tmp_path):
-    done = run.train(tiny_task(), "erm", tmp_path / "run", progress=False)
+    done = train(tiny_task(), "erm", tmp_path / "run", progress=False)
     for _ in range(2):
         result = exam.evaluate(done, tiny_task())
     assert set(result["domains"]) == {"far", "farther"} and result["source"]["name"] == "near"
@@ -214,7 +216,7 @@ def test_evaluate_gives_the_promised_keys_and_writes_records_once(tmp_path):
 
 
 def test_score_and_adapt_give_the_promised_keys(tmp_path):
-    done = run.train(
+    done = train(
         tiny_task(),
         "uncertainty_guided",
         tmp_path / "run",
@@ -232,7 +234,7 @@ def test_score_and_adapt_give_the_promised_keys(tmp_path):
 
 
 def test_a_run_without_heads_scores_with_a_named_fallback(tmp_path):
-    done = run.train(tiny_task(), "erm", tmp_path / "run", progress=False)
+    done = train(tiny_task(), "erm", tmp_path / "run", progress=False)
     result = exam.score(done, tiny_task(), "far")
     assert result["score_name"] == "max_softmax" and result["fallback"]
 
@@ -249,19 +251,19 @@ class Augmented(Dataset):
 
 def test_a_run_on_data_that_draws_random_numbers_resumes_to_the_same_bits(tmp_path, monkeypatch):
     task = tiny_task(source=Domain("near", lambda split: Augmented()))
-    run.train(task, "erm", tmp_path / "whole", progress=False)
-    original = run.training_batch
+    train(task, "erm", tmp_path / "whole", progress=False)
+    original = training.training_batch
 
     def failing(source, size, seed, step):
         if step == 9:
             raise Interrupted
         return original(source, size, seed, step)
 
-    monkeypatch.setattr(run, "training_batch", failing)
+    monkeypatch.setattr(training, "training_batch", failing)
     with pytest.raises(Interrupted):
-        run.train(task, "erm", tmp_path / "cut", progress=False)
-    monkeypatch.setattr(run, "training_batch", original)
-    run.train(task, "erm", tmp_path / "cut", resume=True, progress=False)
+        train(task, "erm", tmp_path / "cut", progress=False)
+    monkeypatch.setattr(training, "training_batch", original)
+    train(task, "erm", tmp_path / "cut", resume=True, progress=False)
     assert weights(tmp_path / "whole") == weights(tmp_path / "cut")
 
 
@@ -277,7 +279,7 @@ class OnDemand(Dataset):
 
 def test_any_dataset_trains(tmp_path):
     task = tiny_task(source=Domain("near", lambda split: OnDemand()))
-    assert run.train(task, "erm", tmp_path / "run", overrides={"steps": 2}, progress=False).done
+    assert train(task, "erm", tmp_path / "run", overrides={"steps": 2}, progress=False).done
 
 
 # ---------------------------------------------------------------------------------------------------- clear errors
@@ -294,11 +296,11 @@ def not_a_number(split):
 @pytest.mark.parametrize(
     "changes, overrides, text",
     [
-        ({}, {"stpes": 3}, "erm has no setting stpes; there are: steps, batch"),
-        ({}, {"steps": 0}, "steps must be a whole number of at least 1, not 0"),
-        ({}, {"steps": 1.5}, "steps must be a whole number"),
+        ({}, {"stpes": 3}, "--set: unknown setting stpes; known settings: steps, batch_size"),
+        ({}, {"steps": 0}, "steps must be at least 1, not 0"),
+        ({}, {"steps": 1.5}, "steps must be an integer"),
         ({}, {"lr": "fast"}, "lr must be a number, not 'fast'"),
-        ({}, {"batch": 1000}, "near/train has 48 samples, fewer than one batch of 1000"),
+        ({}, {"batch_size": 1000}, "near/train has 48 samples, fewer than one batch of 1000"),
         (
             {
                 "source": Domain(
@@ -320,7 +322,7 @@ def not_a_number(split):
 )
 def test_errors_at_the_start_leave_nothing_behind(tmp_path, changes, overrides, text):
     with pytest.raises(UnseenError, match=text):
-        run.train(
+        train(
             tiny_task(**changes), "erm", tmp_path / "run", overrides=overrides, progress=False
         )
     assert not (tmp_path / "run").exists()
@@ -334,7 +336,7 @@ def test_a_site_that_is_never_reached_leaves_nothing_behind(tmp_path):
 
     with pytest.raises(UnseenError, match="never reached spare"):
         task = tiny_task(model=Spare, sites=("spare",))
-        run.train(
+        train(
             task, "uncertainty_guided", tmp_path / "run", overrides={"warmup": 0}, progress=False
         )
     assert not (tmp_path / "run").exists()
@@ -343,50 +345,50 @@ def test_a_site_that_is_never_reached_leaves_nothing_behind(tmp_path):
 def test_a_folder_in_use_is_not_overwritten(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(UnseenError, match="is not empty: add --resume"):
-        run.train(tiny_task(), "erm", tmp_path, progress=False)
+        train(tiny_task(), "erm", tmp_path, progress=False)
     with pytest.raises(UnseenError, match=r"config.json does not exist"):
-        run.train(tiny_task(), "erm", tmp_path, resume=True, progress=False)
+        train(tiny_task(), "erm", tmp_path, resume=True, progress=False)
     assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
     with pytest.raises(UnseenError, match="is a file; --out names a folder"):
-        run.train(tiny_task(), "erm", tmp_path / "notes.txt", progress=False)
+        train(tiny_task(), "erm", tmp_path / "notes.txt", progress=False)
 
 
 def test_resuming_with_other_settings_is_refused_by_name(tmp_path):
-    run.train(tiny_task(), "erm", tmp_path / "run", progress=False)
+    train(tiny_task(), "erm", tmp_path / "run", progress=False)
     for changed, text in (
         ({"overrides": {"lr": 0.5}}, "started with lr = 0.0001, now it is 0.5"),
         ({"seed": 4}, "seed = 0, now it is 4"),
     ):
         with pytest.raises(UnseenError, match=text):
-            run.train(tiny_task(), "erm", tmp_path / "run", resume=True, progress=False, **changed)
+            train(tiny_task(), "erm", tmp_path / "run", resume=True, progress=False, **changed)
 
 
 def test_a_corrupt_checkpoint_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(run, "_finish", lambda *a: (_ for _ in ()).throw(Interrupted()))
+    monkeypatch.setattr(training, "calibrate", lambda *a: (_ for _ in ()).throw(Interrupted()))
     with pytest.raises(Interrupted):
-        run.train(tiny_task(), "erm", tmp_path / "run", progress=False)
+        train(tiny_task(), "erm", tmp_path / "run", progress=False)
     monkeypatch.undo()
     state = tmp_path / "run/state.safetensors"
     state.write_bytes(state.read_bytes()[:1000])
     with pytest.raises(UnseenError, match=r"state.safetensors is not a complete safetensors file"):
-        run.train(tiny_task(), "erm", tmp_path / "run", resume=True, progress=False)
+        train(tiny_task(), "erm", tmp_path / "run", resume=True, progress=False)
 
 
 def test_an_unfinished_run_cannot_be_evaluated(tmp_path):
-    with pytest.raises(UnseenError, match="there is no run"):
-        exam.evaluate(run.Run(tmp_path / "none"), tiny_task())
-    half = run.train(tiny_task(), "erm", tmp_path / "half", progress=False)
+    with pytest.raises(UnseenError, match="no run"):
+        exam.evaluate(Run(tmp_path / "none"), tiny_task())
+    half = train(tiny_task(), "erm", tmp_path / "half", progress=False)
     (half.folder / "done").unlink()
-    with pytest.raises(UnseenError, match="not finished: go on with --resume"):
+    with pytest.raises(UnseenError, match="not finished: add --resume"):
         exam.evaluate(half, tiny_task())
     (tmp_path / "saved").mkdir()
     (tmp_path / "saved/config.json").write_text(json.dumps({"format": 1}))
-    with pytest.raises(UnseenError, match=r"what net.save wrote is for unseen.load"):
-        exam.evaluate(run.Run(tmp_path / "saved"), tiny_task())
+    with pytest.raises(UnseenError, match=r"use unseen.load for a folder that net.save wrote"):
+        exam.evaluate(Run(tmp_path / "saved"), tiny_task())
 
 
 def test_bad_questions_are_named(tmp_path):
-    done = run.train(tiny_task(), "erm", tmp_path / "run", progress=False)
+    done = train(tiny_task(), "erm", tmp_path / "run", progress=False)
     with pytest.raises(
         UnseenError, match='no domain "mars" in tiny; it has: source, near, far, farther'
     ):
@@ -411,19 +413,19 @@ def test_bad_questions_are_named(tmp_path):
         (
             "config.json",
             b'{"format": 1, "method": "erm", "settings": {}}',
-            "is not a run's: it lacks run, task, seed, loop",
+            "does not describe a run: it lacks run, task, seed, loop",
         ),
     ],
 )
 def test_a_run_whose_files_were_spoilt_is_refused_by_name(tmp_path, name, content, said):
-    done = run.train(tiny_task(), "erm", tmp_path / "run", progress=False)
+    done = train(tiny_task(), "erm", tmp_path / "run", progress=False)
     (tmp_path / "run" / name).write_bytes(content)
     with pytest.raises(UnseenError, match=said):
         exam.evaluate(done, tiny_task())
 
 
 def test_a_finished_run_without_its_model_is_not_called_finished(tmp_path):
-    run.train(tiny_task(), "erm", tmp_path / "run", progress=False)
+    train(tiny_task(), "erm", tmp_path / "run", progress=False)
     (tmp_path / "run/model.safetensors").unlink()
-    with pytest.raises(UnseenError, match=r"has lost its model.safetensors"):
-        run.train(tiny_task(), "erm", tmp_path / "run", resume=True, progress=False)
+    with pytest.raises(UnseenError, match=r"is finished but model.safetensors is missing"):
+        train(tiny_task(), "erm", tmp_path / "run", resume=True, progress=False)

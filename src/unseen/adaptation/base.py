@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Any, ClassVar, Final, Literal
 
 import torch
@@ -15,6 +16,7 @@ from unseen.errors import UnseenError
 from unseen.nn.heads import width_at
 from unseen.nn.hooks import captured, laid_out_for, submodule
 from unseen.training.batches import training_batch
+from unseen.training.loop import training_steps
 from unseen.training.progress import TrainingProgress
 
 FEW_LABELS: Final = "few labels"
@@ -80,20 +82,11 @@ class Adaptation(nn.Module):
         """Take all steps and give the adapted model; the one that was given is left as it was."""
         if type(self).needs == UNLABELLED:
             target = Unlabelled(target)
-        sizes = [min(self.batch, len(data)) for data in (source, target)]  # type: ignore[arg-type]
-        with TrainingProgress(self.name, self.steps, quiet=not progress) as shown:
-            for done in range(self.steps):
-                ours, theirs = (
-                    training_batch(data, size, seed, done)
-                    for data, size in zip((source, target), sizes, strict=True)
-                )
-                logs = self.step(self._ready(ours), self._ready(theirs), done)
-                loss = float(logs["loss"])
-                if not torch.isfinite(logs["loss"]):
-                    raise UnseenError(
-                        f"{self.name}: the loss is {loss} at step {done + 1}: lower lr, or look for NaN in the data"
-                    )
-                shown.at(done + 1, {name: float(value) for name, value in logs.items()})
+        shown = TrainingProgress(self.name, self.steps, quiet=not progress)
+        for _, logs in training_steps(
+            lambda batch: self.step(*batch), self._batches(source, target, seed), shown
+        ):
+            shown.metrics.update({name: float(value) for name, value in logs.items()})
         adapted = self.adapted().eval()
         if spoilt := next(
             (name for name, t in adapted.state_dict().items() if not t.isfinite().all()), None
@@ -102,6 +95,17 @@ class Adaptation(nn.Module):
                 f"{self.name}: {spoilt} of the adapted model is not finite: lower lr, or look for NaN in the data"
             )
         return adapted
+
+    def _batches(
+        self, source: Dataset, target: Dataset, seed: int
+    ) -> Iterator[tuple[Batch, Batch, int]]:
+        sizes = [min(self.batch, len(data)) for data in (source, target)]  # type: ignore[arg-type]
+        for done in range(self.steps):
+            ours, theirs = (
+                self._ready(training_batch(data, size, seed, done))
+                for data, size in zip((source, target), sizes, strict=True)
+            )
+            yield ours, theirs, done
 
     def _ready(self, batch: Batch) -> Batch:
         x = laid_out_for(self.model, batch.x)

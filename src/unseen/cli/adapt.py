@@ -20,7 +20,7 @@ from unseen.cli.options import (
 )
 from unseen.experiments import adapt as adaptation
 from unseen.report.tables import percent, show
-from unseen.training.config import parse
+from unseen.schema import parse_settings
 from unseen.training.run import Run
 
 AdaptationSettings = Annotated[
@@ -81,7 +81,7 @@ def adapt(
         shots,
         by=with_,
         draws=draws,
-        settings={**named, **parse(set_ or [])},
+        settings={**named, **parse_settings(set_ or [])},
         keep_source=keep_source,
         seed=seed,
         out=out,

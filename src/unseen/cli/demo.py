@@ -6,7 +6,7 @@ from pathlib import Path
 
 from unseen.cli.options import Device, Json, Seed, Settings, emit
 from unseen.experiments.demo import run_demo, show_result
-from unseen.training.config import parse
+from unseen.schema import parse_settings
 
 
 def demo(
@@ -24,6 +24,6 @@ def demo(
     out
         Folder for the runs and the report.
     """
-    result = run_demo(out, seed=seed, overrides=parse(set_ or []), device=device)
+    result = run_demo(out, seed=seed, overrides=parse_settings(set_ or []), device=device)
     if not emit(result, json_):
         show_result(result)

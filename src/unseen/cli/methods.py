@@ -8,7 +8,7 @@ from typing import Any
 from unseen.cli.options import Json, emit
 from unseen.methods import METHODS, method_named
 from unseen.report.tables import show
-from unseen.training.config import LOOP
+from unseen.training.config import LoopSettings
 
 
 def methods(name: str | None = None, *, json_: Json = False) -> None:
@@ -29,7 +29,7 @@ def methods(name: str | None = None, *, json_: Json = False) -> None:
         }
         for m in chosen
     ]
-    if emit({"methods": result, "loop": LOOP}, json_):
+    if emit({"methods": result, "loop": LoopSettings().model_dump()}, json_):
         return
     if name is None:
         show(
@@ -41,7 +41,8 @@ def methods(name: str | None = None, *, json_: Json = False) -> None:
         (method,) = result
         title = f"{method['name']}: {method['summary']}\n{method['paper']}"
         show(title, ["setting", "default"], _dotted(method["settings"]))
-    show("settings of the training loop, for every method", ["setting", "default"], _dotted(LOOP))
+    rows = _dotted(LoopSettings().model_dump())
+    show("settings of the training loop, for every method", ["setting", "default"], rows)
 
 
 def _to_json(value: Any) -> Any:

@@ -15,7 +15,8 @@ from unseen.detection.monitor import DomainMonitor, Reading
 from unseen.errors import UnseenError
 from unseen.experiments.evaluate import recalibrate
 from unseen.training.batches import load_split, take
-from unseen.training.run import Run, checked_seed
+from unseen.training.identity import check_seed
+from unseen.training.run import Run
 
 
 def attach(app: App) -> None:
@@ -76,7 +77,7 @@ def monitor(
     """
     at = Run(run)
     made = task_of(at, task)
-    checked_seed(seed)
+    check_seed(seed)
     domains = [made.domain(name) for name in (domain, then) if name is not None]
     watcher = DomainMonitor.from_run(
         run, made, device=device, batch=batch, memory=memory, false_alarm_rate=false_alarm_rate

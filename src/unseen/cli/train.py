@@ -8,9 +8,9 @@ from typing import Annotated
 from unseen.cli.options import Device, Flag, Json, Seed, Settings, emit, task_title
 from unseen.errors import UnseenError
 from unseen.report.tables import percent, show
+from unseen.schema import parse_settings
 from unseen.tasks import task_named
 from unseen.training import run as runs
-from unseen.training.config import parse
 
 
 def train(
@@ -48,7 +48,7 @@ def train(
     tensorboard
         Also write TensorBoard events: losses, source accuracy and what else the method logs.
     """
-    overrides = parse(set_ or []) | ({} if augment is None else parse([f"augment={augment}"]))
+    overrides = parse_settings(set_ or []) | ({} if augment is None else parse_settings([f"augment={augment}"]))
     run = runs.train(
         task_named(task),
         method,

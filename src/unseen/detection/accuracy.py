@@ -29,8 +29,8 @@ from unseen.detection.source_statistics import (
 )
 from unseen.detection.synthetic_shifts import Shift, Shifts, shifts_for, with_blends
 from unseen.errors import UnseenError
+from unseen.files import read_json, write_json
 from unseen.training.batches import EVALUATION_BATCH, EVALUATION_NUMBERS
-from unseen.training.checkpoint import read_json, write_json
 
 Floats = NDArray[np.float64]
 Scorer = Callable[[Tensor], Tensor]

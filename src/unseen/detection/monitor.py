@@ -24,8 +24,8 @@ from unseen.api import NO_STATISTICS, Method, Task, inputs
 from unseen.checks import check_fraction, check_int
 from unseen.detection.source_statistics import SourceStatistics
 from unseen.errors import UnseenError
+from unseen.nn.tensor_files import read_tensors, write_tensors
 from unseen.tasks import task_named
-from unseen.training.checkpoint import read_tensors, write_tensors
 from unseen.training.run import Run
 
 NOT_A_METHOD = "a monitor needs a trained method, not {}: wrap a model, unseen.ERM(model)"

@@ -29,12 +29,14 @@ from unseen.adaptation import (
 from unseen.api import Method, Task
 from unseen.checks import check_fraction, check_int
 from unseen.errors import UnseenError
+from unseen.files import locked, write_atomically
+from unseen.schema import construct_settings
 from unseen.training.batches import batches_of, load_split, random_part, take
-from unseen.training.checkpoint import locked, save_method, write_atomically
-from unseen.training.config import describe_type, matches_type
+from unseen.training.checkpoint import save_method
 from unseen.training.evaluation import evaluate_metric, with_model
 from unseen.training.fit import REMEMBERED, calibrate
-from unseen.training.run import Run, checked_seed, commit_here
+from unseen.training.identity import check_seed, commit_here
+from unseen.training.run import Run
 
 HALVINGS = 7  # of the way back to the start: places its length to 1 %
 
@@ -59,16 +61,7 @@ class Plan:
     ) -> Plan:
         """A plan, if the settings are the method's and the labels are what it needs."""
         kind = adaptation_named(by)
-        known = kind.settings_of()
-        if unknown := [name for name in settings if name not in known]:
-            raise UnseenError(
-                f"{by} has no setting {', '.join(unknown)}; there are: {', '.join(known)}"
-            )
-        for name, value in settings.items():
-            if not matches_type(value, known[name].annotation):
-                raise UnseenError(
-                    f"{name} must be {describe_type(known[name].annotation)}, not {value!r}"
-                )
+        construct_settings(kind.settings_of(), settings, f"settings of {by}", by)
         if cls.needs_labels(by) and shots is None:
             raise UnseenError(
                 f"{by} learns from a few labels: say how many of each class, as --shots 7"
@@ -227,7 +220,7 @@ def adapt(
     net = run.load(task, device)
     plan = Plan.of(net, by, shots, settings or {}, keep_source)
     draws = (5 if plan.shots else 1) if draws is None else check_int("draws", draws, 1)
-    checked_seed(seed)
+    check_seed(seed)
     if (
         out is not None
         and Path(out).exists()

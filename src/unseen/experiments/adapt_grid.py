@@ -27,12 +27,13 @@ from unseen.errors import UnseenError
 from unseen.experiments.adapt import AdaptationData, Plan, draw_seed, one_draw
 from unseen.experiments.grid import Grid, Job, grid_of, jobs_of, read_toml
 from unseen.experiments.run_grid import end_with_parent, run_grid
+from unseen.files import read_json, write_json
 from unseen.methods import method_named
 from unseen.report.tables.adaptation import write_adaptation_results
 from unseen.tasks import task_named
-from unseen.training.checkpoint import read_json, write_json
+from unseen.training.identity import commit_here
 from unseen.training.machine import keep_freed_memory
-from unseen.training.run import Run, commit_here
+from unseen.training.run import Run
 
 log = logging.getLogger("unseen")
 

@@ -18,15 +18,16 @@ from unseen.checks import check_int
 from unseen.detection.registry import LogitScore, Score, scores_of
 from unseen.detection.source_statistics import bootstrap_interval
 from unseen.errors import UnseenError
+from unseen.files import locked, read_json, write_atomically
 from unseen.functional.metrics import METRICS, confusion_matrix
 from unseen.report.figures.scores import draw_scores, figure_name
 from unseen.report.statistics import auroc, fpr_at_95
 from unseen.report.tables.scores import SCORES_FILE, result_files, summarize
 from unseen.training.batches import evaluation_size, load_split, random_part, take
-from unseen.training.checkpoint import locked, read_json, write_atomically
 from unseen.training.fit import REMEMBERED
+from unseen.training.identity import check_seed
 from unseen.training.progress import TrainingProgress
-from unseen.training.run import Run, checked_seed
+from unseen.training.run import Run
 
 OURS = "uncertainty_guided"
 ROUNDS, FEWEST_ROUNDS, PATIENCE = (
@@ -74,7 +75,7 @@ def compare(
     A folder may collect several tasks: each replaces what it had there before and leaves the others.
     """
     check_int("samples", samples, 2)
-    checked_seed(seed)
+    check_seed(seed)
     if out.exists() and not out.is_dir():
         raise UnseenError(f"{out} is a file; --out names a folder")
     candidates = [
@@ -106,7 +107,7 @@ def compare(
                 _examine(candidate, task, domain.name, part)
                 if domain is task.source:
                     _time(candidate, part[0])
-            shown.at(number, {})
+            shown.show(number)
     facts = {
         "task": task.name,
         "variant": task.variant,

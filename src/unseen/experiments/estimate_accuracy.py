@@ -14,9 +14,9 @@ import torch
 from unseen.api import Domain, Method, Task
 from unseen.detection.accuracy import FILE, LEVEL, AccuracyEstimator, look
 from unseen.errors import UnseenError
+from unseen.files import write_atomically
 from unseen.report.tables import markdown, percent
 from unseen.training.batches import load_split, random_part
-from unseen.training.checkpoint import write_atomically
 from unseen.training.run import Run
 
 log = logging.getLogger("unseen")

@@ -14,18 +14,14 @@ from unseen.checks import check_int
 from unseen.detection.accuracy import FILE as ESTIMATOR
 from unseen.detection.source_statistics import bootstrap_interval
 from unseen.errors import UnseenError
+from unseen.files import locked, write_atomically
+from unseen.nn.tensor_files import read_tensors, write_tensors
 from unseen.training.batches import evaluation_size, load_split, random_part, subsample, take
-from unseen.training.checkpoint import (
-    fill,
-    locked,
-    read_tensors,
-    save_reference,
-    write_atomically,
-    write_tensors,
-)
+from unseen.training.checkpoint import load_weights, save_reference
 from unseen.training.evaluation import Evaluation, evaluate_metric
 from unseen.training.fit import REMEMBERED, calibrate
-from unseen.training.run import Run, checked_seed
+from unseen.training.identity import check_seed
+from unseen.training.run import Run
 from unseen.training.sample_images import examples_of
 
 BOUND = "samples_at_most"  # a record of an exam that looked at so many of each domain rather than at all
@@ -93,7 +89,7 @@ def evaluate(
 def _as_kept(net: Method, run: Run, step: int) -> Method:
     """The method with the weights it had at that step."""
     earlier = copy.deepcopy(net)
-    fill(earlier, read_tensors(run.kept_path(step)), run.kept_path(step))
+    load_weights(earlier, read_tensors(run.kept_path(step)), run.kept_path(step))
     return earlier
 
 
@@ -140,7 +136,7 @@ def score(
     The score of every single sample goes to the CSV file `per_sample`, if one is named.
     """
     net = run.load(task, device)
-    checked_seed(seed)
+    check_seed(seed)
     data = load_split(task.domain(domain), "test")
     index = torch.arange(len(data))  # type: ignore[arg-type]
     if batch is not None:

@@ -17,10 +17,11 @@ from unseen.data.location import MissingData
 from unseen.errors import UnseenError
 from unseen.experiments.published_runs import Key, earlier_run, published_runs, remarks_on, why_not
 from unseen.methods import method_named
+from unseen.schema import merge
 from unseen.tasks import task_named
 from unseen.training.batches import load_split
 from unseen.training.config import resolve
-from unseen.training.run import TRAINED_ON, checked_seed, identity, trained_on
+from unseen.training.identity import TRAINED_ON, check_seed, identity, trained_on
 
 try:
     import tomllib
@@ -187,7 +188,7 @@ def with_seeds(grid: Grid, seeds: Sequence[int]) -> Grid:
         )
     told = f"{grid.command} --seeds {' '.join(map(str, seeds))}"
     return replace(
-        grid, seeds=tuple(checked_seed(check_int("seed", seed, 0)) for seed in seeds), command=told
+        grid, seeds=tuple(check_seed(check_int("seed", seed, 0)) for seed in seeds), command=told
     )
 
 
@@ -282,12 +283,12 @@ def jobs_of(grid: Grid) -> list[Job]:
         for name, row in folders.items():
             try:
                 chosen = resolve(
-                    task, method_named(row.method), grid.preset, {**grid.set, **row.set}
+                    task, method_named(row.method), grid.preset, merge(grid.set, row.set), "set"
                 )
                 net = method_named(row.method)(task.model(**chosen.model), **chosen.method)
             except UnseenError as error:
                 raise UnseenError(f"{grid.path}, row {row.label}: {error}") from error
-            remarks = tuple(net.warnings(chosen.loop["steps"]))
+            remarks = tuple(net.warnings(chosen.loop.steps))
             for seed in grid.seeds:
                 told = {
                     **identity(task, net, grid.preset, chosen, seed),

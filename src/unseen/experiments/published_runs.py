@@ -11,7 +11,7 @@ from typing import Any
 
 from unseen.errors import UnseenError
 from unseen.report.tables.grid import CONFIG_FIELDS
-from unseen.training.run import difference
+from unseen.training.identity import difference
 
 RUNS = "runs.json"
 Key = tuple[str, str, str, int]  # variant, method, setting, seed: what a line of a table is made of

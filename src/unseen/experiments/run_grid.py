@@ -27,8 +27,9 @@ from unseen.experiments.published_runs import must_keep
 from unseen.report.write import write_results
 from unseen.tasks import task_named
 from unseen.training.machine import keep_freed_memory
-from unseen.training.progress import GridProgress, RunState, told
-from unseen.training.run import Run, same_run, train
+from unseen.training.progress import GridProgress, RunState, format_metrics
+from unseen.training.run import Run, same_run
+from unseen.training.train import train
 
 log = logging.getLogger("unseen")
 
@@ -61,7 +62,7 @@ def run_grid(grid: Grid, workers: int = 2, quiet: bool = False) -> dict[str, Any
             going = True
             while going:
                 _look_after(grid, jobs, workers)
-                shown.at([_standing(job) for job in jobs])
+                shown.show([_standing(job) for job in jobs])
                 if going := any(job.state in ("waiting", "running") for job in jobs):
                     time.sleep(POLL)
         finally:
@@ -230,7 +231,7 @@ def _standing(job: Job) -> RunState:
                 step = max(step, int(record["step"]))
                 if record["metric"] in ("loss", "source_accuracy", "source_miou"):
                     watched[record["metric"].replace("_", " ")] = float(record["value"])
-    said = told(dict(sorted(watched.items()))) if job.state == "running" else job.said
+    said = format_metrics(dict(sorted(watched.items()))) if job.state == "running" else job.said
     return RunState(
         job.label, job.state, job.steps if job.state == "done" else step, job.steps, said
     )

@@ -1,4 +1,4 @@
-"""Files that are whole or absent: written to a temporary name and renamed. Weights are safetensors, which hold no code."""
+"""Save and load trained methods; checkpoint and restore the state of training."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ConfigDict
 from torch import Tensor, nn
 
 from unseen.api import Method
@@ -15,16 +16,25 @@ from unseen.errors import UnseenError
 from unseen.files import locked as locked
 from unseen.files import read_json, write_json
 from unseen.files import write_atomically as write_atomically
+from unseen.migration import FORMAT, migrate_config
 from unseen.nn.tensor_files import read_tensors, write_tensors
-from unseen.training.config import describe_type, matches_type
+from unseen.schema import Section, construct_settings, plain, validate
 
-FORMAT = 1
 CONFIG, MODEL, SOURCE = "config.json", "model.safetensors", "source.safetensors"
 READER = {field.name for field in dataclasses.fields(EmbeddingShiftPredictor)}
 
 
-def fill(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
-    """Put the tensors into the module, or say which names and shapes do not fit and change nothing."""
+class MethodConfig(Section):
+    """What config.json of a saved method must hold."""
+
+    model_config = ConfigDict(extra="allow")
+
+    method: str
+    settings: dict[str, Any]
+
+
+def load_weights(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
+    """Load tensors into the module, or name those that do not fit and change nothing."""
     own = module.state_dict()
     problems = [f"missing {name}" for name in own if name not in tensors]
     problems += [f"unexpected {name}" for name in tensors if name not in own]
@@ -40,7 +50,7 @@ def fill(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
 
 
 def save_method(net: Method, folder: Path, config: dict[str, Any] | None = None) -> None:
-    """Weights, source statistics and configuration of a trained method."""
+    """Write weights, source statistics and configuration of a trained method."""
     write_json(folder / CONFIG, {**(config or {}), **method_config(net)})
     if net.reference is not None:
         save_reference(net, folder)
@@ -48,7 +58,7 @@ def save_method(net: Method, folder: Path, config: dict[str, Any] | None = None)
 
 
 def save_reference(net: Method, folder: Path) -> None:
-    """What the method remembers of its source, and where its score is read."""
+    """Write the statistics of the source that the domain score needs."""
     assert net.reference is not None
     reader = (
         {} if net.reader is None else {f"reader/{name}": t for name, t in vars(net.reader).items()}
@@ -59,33 +69,28 @@ def save_reference(net: Method, folder: Path) -> None:
 
 
 def method_config(net: Method) -> dict[str, Any]:
-    settings = {k: list(v) if isinstance(v, tuple) else v for k, v in net.settings().items()}
-    return {"format": FORMAT, "method": net.name, "settings": settings}
+    """Return the part of config.json that `load_method` needs."""
+    return {"format": FORMAT, "method": net.name, "settings": plain(net.settings())}
+
+
+def migrate_method_config(config: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return the content of a config.json in the current format."""
+    from unseen.methods import METHODS
+
+    method = METHODS.get(str(config.get("method")))
+    return migrate_config(config, where, getattr(method, "migrate_settings", None))
 
 
 def load_method(folder: Path, model: nn.Module) -> Method:
-    """The method as it was saved, around the given model, which takes over the saved weights."""
+    """Load a saved method around the given model, which receives the saved weights."""
     from unseen.methods import method_named
 
-    config = read_json(folder / CONFIG)
-    if config.get("format") != FORMAT:
-        raise UnseenError(
-            f"{folder / CONFIG}: format is {config.get('format')!r}, this version reads {FORMAT}"
-        )
-    kind = method_named(str(config.get("method")))
-    settings = config.get("settings")
-    if not isinstance(settings, dict):
-        raise UnseenError(f'{folder / CONFIG}: "settings" must be an object')
-    if unknown := [name for name in settings if name not in kind.settings_of()]:
-        raise UnseenError(f"{folder / CONFIG}: {kind.name} has no setting {', '.join(unknown)}")
-    hints = {name: p.annotation for name, p in kind.settings_of().items()}
-    for name, value in settings.items():
-        if not matches_type(value, hints[name]):
-            raise UnseenError(
-                f"{folder / CONFIG}: {name} must be {describe_type(hints[name])}, not {value!r}"
-            )
+    where = str(folder / CONFIG)
+    config = validate(MethodConfig, migrate_method_config(read_json(folder / CONFIG), where), where)
+    kind = method_named(config.method)
+    settings = construct_settings(kind.settings_of(), config.settings, where, kind.name)
     net = kind(model, **settings)
-    fill(net, read_tensors(folder / MODEL), folder / MODEL)
+    load_weights(net, read_tensors(folder / MODEL), folder / MODEL)
     if (folder / SOURCE).exists():
         tensors = read_tensors(folder / SOURCE)
         reader = {
@@ -130,7 +135,7 @@ def _checked_reader(
 
 
 def training_state(net: Method) -> dict[str, Tensor]:
-    """Everything a killed run needs to go on with the same bits."""
+    """Return everything that a killed run needs to continue with the same bits."""
     state = {f"net/{name}": t for name, t in net.state_dict().items()}
     for label, optimizer in net.optimizers().items():
         for index, entry in optimizer.state_dict()["state"].items():
@@ -144,7 +149,7 @@ def training_state(net: Method) -> dict[str, Tensor]:
 
 
 def restore_training_state(net: Method, state: dict[str, Tensor], path: Path) -> None:
-    """Put a checkpoint back, or say that it is not one of this run."""
+    """Restore a checkpoint, or raise an error if it is not one of this run."""
     try:
         _restore(net, state, path)
     except (KeyError, RuntimeError, TypeError, ValueError, IndexError) as error:
@@ -154,7 +159,7 @@ def restore_training_state(net: Method, state: dict[str, Tensor], path: Path) ->
 
 
 def _restore(net: Method, state: dict[str, Tensor], path: Path) -> None:
-    fill(
+    load_weights(
         net,
         {name.removeprefix("net/"): t for name, t in state.items() if name.startswith("net/")},
         path,

@@ -1,188 +1,159 @@
-"""From presets and key=value words to the settings of a run; what is unknown or of the wrong kind is named."""
+"""Resolve presets and overrides to the settings of one run."""
 
 from __future__ import annotations
 
 import inspect
-import json
-import math
-import types
-import typing
-from collections.abc import Callable
+import warnings
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
+
+from annotated_types import Ge, Le
+from pydantic import BeforeValidator, StrictInt, TypeAdapter, ValidationError
 
 from unseen.api import Method, Task
 from unseen.augmentations import augmentations_named
-from unseen.checks import check_choice, check_int
+from unseen.checks import LARGEST_INT
 from unseen.errors import UnseenError
+from unseen.methods import METHODS
+from unseen.migration import migrate_loop
+from unseen.schema import (
+    Section,
+    build,
+    group_defaults,
+    group_unions,
+    merge,
+    plain,
+    settings_schema,
+    strict_type,
+    validate,
+)
 
-LOOP: dict[str, Any] = {
-    "steps": 1000,
-    "batch": 32,
-    "augment": None,  # a batch transform by name, or several in a list, before every step
-    "decay": "none",  # of every learning rate, to 0 at the last step: none, linear or cosine
-    "log_every": 10,
-    "checkpoint_every": 100,
-    "keep": 0,  # weights kept on the way, evenly spaced, for choosing among them afterwards
-}
+Count = Annotated[StrictInt, Ge(1), Le(LARGEST_INT)]
 
-DECAYS: dict[
-    str, Callable[[float], float]
-] = {  # of the share of steps already done to the share of the rate that is left
-    "linear": lambda done: 1 - done,
-    "cosine": lambda done: (1 + math.cos(math.pi * done)) / 2,
-}
+
+class LoopSettings(Section):
+    """Settings of the training loop, for every method."""
+
+    steps: Count = 1000
+    batch_size: Count = 32
+    augment: str | list[str] | None = None  # batch transforms by name, applied before every step
+    lr_schedule: Annotated[
+        Literal["none", "linear", "cosine"],
+        BeforeValidator(lambda value: "none" if value is None else value),
+    ] = "none"  # linear and cosine end at 0
+    log_every: Count = 10
+    checkpoint_every: Count = 100
+    # Evenly spaced weights to keep, the final ones included, for choosing among them afterwards.
+    num_checkpoints: Annotated[StrictInt, Ge(0), Le(LARGEST_INT)] = 0
 
 
 class Resolved(NamedTuple):
-    """The settings of a run, by whom they are for."""
+    """The settings of a run: of its loop, of its method's constructor and of its task's model."""
 
-    loop: dict[str, Any]
+    loop: LoopSettings
     method: dict[str, Any]
     model: dict[str, Any]
 
 
 def model_settings(task: Task) -> dict[str, inspect.Parameter]:
-    """What can be set of a task's model: the keyword-only arguments of its `model`."""
+    """Return the settings of a task's model: the keyword-only arguments of `task.model`."""
     try:
         parameters = inspect.signature(task.model, eval_str=True).parameters
-    except NameError:  # an annotation names what its module does not know: then a default says of what kind a setting is
+    except NameError:  # an annotation that its module cannot resolve: infer it from the default
         parameters = inspect.signature(task.model).parameters
         parameters = MappingProxyType(
             {n: p.replace(annotation=type(p.default)) for n, p in parameters.items()}
         )
-    except (ValueError, TypeError):  # a builtin has no signature, and nothing to set
+    except (ValueError, TypeError):  # a builtin has no signature
         return {}
     return {
-        name: p
-        for name, p in parameters.items()
-        if p.kind is p.KEYWORD_ONLY and matches_type(p.default, p.annotation)
+        name: p for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY and _has_default(p)
     }
 
 
-def resolve(task: Task, method: type[Method], preset: str, overrides: dict[str, Any]) -> Resolved:
-    """The settings of a run: the defaults, the method's preset, the task's preset, then the overrides."""
-    if (
-        preset not in task.presets and preset != "fast"
-    ):  # a task may leave everything to the defaults
-        raise UnseenError(
-            f'{task.name} has no preset "{preset}"; it has: {", ".join(task.presets) or "none"}'
-        )
+def _has_default(parameter: inspect.Parameter) -> bool:
+    try:
+        TypeAdapter(strict_type(parameter.annotation)).validate_python(parameter.default)
+    except ValidationError:
+        return False
+    return True
+
+
+def resolve(
+    task: Task,
+    method: type[Method],
+    preset: str,
+    overrides: Mapping[str, Any],
+    where: str = "--set",
+) -> Resolved:
+    """Merge defaults, the method's preset, the task's preset and overrides, in this order.
+
+    `where` names the source of the overrides in error messages.
+    """
+    if preset not in task.presets and preset != "fast":  # every task has "fast": the defaults
+        known = ", ".join(task.presets) or "none"
+        raise UnseenError(f'{task.name} has no preset "{preset}"; it has: {known}')
     of_method, of_model = method.settings_of(), model_settings(task)
-    if twice := [name for name in of_model if name in of_method or name in LOOP]:
+    if twice := [n for n in of_model if n in of_method or n in LoopSettings.model_fields]:
         raise UnseenError(
-            f"the model of {task.name} has a setting {', '.join(twice)}, which {method.name} has too: rename it"
+            f"the model of {task.name} has a setting {', '.join(twice)}, "
+            f"which {method.name} has too: rename it"
         )
-    known = {**of_model, **of_method}
     of_task = dict(task.presets.get(preset, {}))
-    for_method = {
-        name: of_task.pop(name) for name in list(of_task) if isinstance(of_task[name], dict)
-    }.get(method.name, {})
-    chosen = {
-        "sites": task.sites,
-        "embedding": task.embedding,
-        "ignore_label": task.ignore_label,
-        **method.presets.get(preset, {}),
-        **of_task,
-        **for_method,
-    }
-    if unknown := [name for name in overrides if name not in known and name not in LOOP]:
-        raise UnseenError(
-            f"{method.name} has no setting {', '.join(unknown)}; there are: {', '.join([*LOOP, *known])}"
-        )
-    if unknown := [name for name in chosen if name not in known and name not in LOOP]:
-        advice = f"there are: {', '.join([*LOOP, *known])}; what is for one method only goes under its name"
-        raise UnseenError(
-            f'preset "{preset}" of {task.name}: {method.name} has no setting {", ".join(unknown)}; {advice}'
-        )
-    chosen |= overrides
-    loop = {name: chosen.get(name, default) for name, default in LOOP.items()}
-    for name in ("steps", "batch", "log_every", "checkpoint_every"):
-        check_int(name, loop[name], 1)
-    check_int("keep", loop["keep"], 0)
-    loop["decay"] = check_choice("decay", loop["decay"] or "none", ("none", *DECAYS))
-    if isinstance(loop["augment"], list | tuple):
-        loop["augment"] = list(loop["augment"])  # as a configuration on disk has it
-    augmentations_named(loop["augment"])
-    hints = {name: p.annotation for name, p in known.items()}
-    settings = {name: value for name, value in chosen.items() if name in known}
-    for name, value in settings.items():
-        if (
-            value is None
-            and matches_type("none", hints[name])
-            and not matches_type(None, hints[name])
-        ):
-            settings[name] = value = (
-                "none"  # `--set mixup=none` reads as nothing, and means the choice of that name
-            )
-        if matches_type("a name", hints[name]) and not matches_type(0, hints[name]):
-            settings[name] = value = _as_names(
-                value
-            )  # layers of nn.Sequential are called 0, 1, ...
-        if not matches_type(value, hints[name]):
-            raise UnseenError(f"{name} must be {describe_type(hints[name])}, not {value!r}")
+    # A mapping under a method's name is for that method only.
+    by_method = {n: of_task.pop(n) for n in (*METHODS, method.name) if n in of_task}
+    of_roles = {"sites": task.sites, "embedding": task.embedding, "ignore_label": task.ignore_label}
+    layers = [
+        (f"task {task.name}", of_roles),
+        (f'preset "{preset}" of {method.name}', method.presets.get(preset, {})),
+        (f'preset "{preset}" of {task.name}', of_task),
+        (f'preset "{preset}" of {task.name} for {method.name}', by_method.get(method.name, {})),
+        (where, overrides),
+    ]
+    parameters = {**of_model, **of_method}
+    schema = settings_schema(method.name, parameters, LoopSettings)
+    merged, unions = group_defaults(parameters), group_unions(parameters)
+    for source, layer in layers:
+        merged = merge(merged, migrate_layer(method, plain(layer), source), unions)
+        validated = validate(schema, merged, source, partial=True)
+    validated = validate(schema, merged, where)
+    try:
+        values = {name: build(getattr(validated, name)) for name in validated.model_fields_set}
+    except UnseenError as error:  # a group checks what a type cannot say
+        raise UnseenError(f"{where}: {error}") from error
+    loop = LoopSettings(**{n: v for n, v in values.items() if n in LoopSettings.model_fields})
+    augmentations_named(loop.augment)
     return Resolved(
         loop,
-        {name: value for name, value in settings.items() if name in of_method},
-        {name: settings.get(name, p.default) for name, p in of_model.items()},
+        {name: values[name] for name in of_method if name in values},
+        {name: values.get(name, p.default) for name, p in of_model.items()},
     )
 
 
-def _as_names(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return [_as_names(item) for item in value]
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+def migrate_layer(method: type[Method], layer: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Replace deprecated names in one layer of settings, with a warning."""
+    migrate = getattr(method, "migrate_settings", dict)
+
+    def convert(layer: Mapping[str, Any]) -> dict[str, Any]:
+        renamed = migrate_loop(layer)
+        loop = {n: renamed.pop(n) for n in list(renamed) if n in LoopSettings.model_fields}
+        return {**loop, **migrate(renamed)}
+
+    converted = convert(layer)
+    if old := {name: value for name, value in layer.items() if name not in converted}:
+        hints = ", ".join(f"{n} (now {_dotted(convert({n: v}))})" for n, v in old.items())
+        warnings.warn(
+            f"{where}: deprecated settings, to be removed in 0.3: {hints}",
+            DeprecationWarning,
+            stacklevel=3,
+        )
+    return converted
 
 
-def parse(words: list[str]) -> dict[str, Any]:
-    """key=value words as a dict; values are JSON where they read as such, else text; a,b is a list."""
-    settings = {}
-    for word in words:
-        name, equals, text = word.partition("=")
-        if not equals or not name:
-            raise UnseenError(f'a setting is written key=value, not "{word}"')
-        settings[name.strip()] = _value(text.strip())
-    return settings
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        pass
-    if text.lower() in ("none", "true", "false"):
-        return {"none": None, "true": True, "false": False}[text.lower()]
-    return text.split(",") if "," in text else text
-
-
-def matches_type(value: Any, hint: Any) -> bool:
-    """Is the value of the kind that an annotation asks for?"""
-    origin = typing.get_origin(hint)
-    if origin in (typing.Union, types.UnionType):
-        return any(matches_type(value, option) for option in typing.get_args(hint))
-    if origin is Literal:
-        return value in typing.get_args(hint) and not isinstance(value, bool)
-    if origin in (list, tuple):
-        return isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, hint)
-
-
-def describe_type(hint: Any) -> str:
-    """An annotation in words."""
-    origin = typing.get_origin(hint)
-    if origin in (typing.Union, types.UnionType):
-        return " or ".join(dict.fromkeys(describe_type(option) for option in typing.get_args(hint)))
-    if origin is Literal:
-        return "one of " + ", ".join(map(str, typing.get_args(hint)))
-    names = {
-        int: "a whole number",
-        float: "a number",
-        bool: "true or false",
-        str: "a name",
-        type(None): "none",
-    }
-    return names.get(hint, "a list of names")
+def _dotted(settings: Mapping[str, Any]) -> str:
+    """Return the names of nested settings, such as noise.scale."""
+    return ", ".join(
+        f"{name}.{_dotted(value)}" if isinstance(value, Mapping) and value else name
+        for name, value in settings.items()
+    )

@@ -1,4 +1,4 @@
-"""Training in memory, for a user's own model and loader."""
+"""Train a model on a loader, in memory."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from unseen.augmentations import Augment, augmented
 from unseen.checks import check_int
 from unseen.detection.source_statistics import EmbeddingShiftPredictor, SourceStatistics
 from unseen.errors import UnseenError
+from unseen.training.loop import training_steps
 from unseen.training.machine import pick_device
 from unseen.training.progress import TrainingProgress
 
 log = logging.getLogger("unseen")
 
-REMEMBERED = 2000  # samples of the source that a model's statistics are taken from
-ENOUGH = 200  # held-out ones, from which on the promised rate of false alarms held in our tests: docs/monitoring.md
-LOOKED_AT = 128  # samples at most that progress tells the accuracy of,
-LOOK_EVERY = 50  # at every so many steps: about a hundredth of plain training's time
+REMEMBERED = 2000  # samples of the source that the statistics are computed from
+ENOUGH = 200  # held-out samples for which the false-alarm rate was verified: docs/monitoring.md
+PROBE = 128  # samples at most whose accuracy progress shows
+PROBE_EVERY = 50  # steps between two looks at it: about 1 % of the time of standard training
 
 
 def fit(
@@ -37,72 +38,65 @@ def fit(
     device: str = "auto",
     progress: bool = True,
 ) -> Method:
-    """Train on the source for that many steps, then remember its statistics for the uncertainty score.
+    """Train on the source, then calibrate the uncertainty score and the alarm.
 
-    `loader` yields (x, y) and is gone through as often as needed. `held_out`, source data that was not trained on, makes
-    the alarm's threshold honest; without it the training data stands in, which alarms a little too easily.
-    `augment` transforms the inputs of every batch: "cutout", "autoaugment", "randconv", "flip_crop", a list
-    of these, or a function of your own.
+    `loader` yields (x, y) and is iterated as often as needed. `held_out` is source data that is not
+    trained on; without it the alarm is calibrated on training data and fires too often. `augment`
+    transforms the inputs of every batch: "cutout", "autoaugment", "randconv", "flip_crop", a list
+    of these, or a function.
     """
     check_int("steps", steps, 1)
     for name, data in (("loader", loader), ("held_out", held_out)):
         if iter(data if data is not None else ()) is data:
             raise UnseenError(
-                f"{name} can be gone through only once: give a DataLoader or a list of batches"
+                f"{name} can be iterated only once: give a DataLoader or a list of batches"
             )
     if length_of(held_out) == 0:
         raise UnseenError(
             "held_out is empty: give source data that is not trained on, or leave it out"
         )
-    for remark in net.warnings(steps):
-        log.warning(remark)
+    for warning in net.warnings(steps):
+        log.warning(warning)
     net.to(pick_device(device)).train()
-    batches, watched = endless(loader), {}
-    few = first_batches(loader if held_out is None else held_out, LOOKED_AT) if progress else []
-    with TrainingProgress(net.name, steps, quiet=not progress) as shown:
-        for step in range(1, steps + 1):
-            watched["loss"] = finite(
-                net.step(augmented(next(batches).to(net.device), augment)), step
-            )
-            if few and (step % LOOK_EVERY == 0 or step == steps):
-                watched["source accuracy"] = share_right(net, few)
-            shown.at(step, watched)
+    probe = first_batches(loader if held_out is None else held_out, PROBE) if progress else []
+    batches = (augmented(batch.to(net.device), augment) for batch in endless(loader))
+    shown = TrainingProgress(net.name, steps, quiet=not progress)
+    for step, _ in training_steps(net.step, batches, shown):
+        if probe and (step % PROBE_EVERY == 0 or step == steps):
+            shown.metrics["source accuracy"] = accuracy_on(net, probe)
     net.eval()
     calibrate(net, loader, held_out)
     return net
 
 
 def first_batches(loader: Iterable[Any], samples: int) -> list[Batch]:
-    """The loader's first samples, at most so many; torch's random numbers go on as if nobody had looked."""
-    found: list[Batch] = []
+    """Return at most `samples` samples of the loader; torch's random state is left as it was."""
+    batches: list[Batch] = []
     with torch.random.fork_rng(devices=[]):
         for pair in loader:
             batch = Batch.of(pair)
-            found.append(Batch(tuple(t[:samples] for t in batch.x), batch.y[:samples]))
+            batches.append(Batch(tuple(t[:samples] for t in batch.x), batch.y[:samples]))
             samples -= len(batch.y)
             if samples <= 0:
                 break
-    return found
+    return batches
 
 
 @torch.no_grad()
-def share_right(net: Method, batches: list[Batch]) -> float:
-    """Accuracy of the model as it is now, over the labels that count; nan if there are none."""
-    right = total = 0
+def accuracy_on(net: Method, batches: list[Batch]) -> float:
+    """Return the accuracy over labels that are not ignored; nan if there are none."""
+    correct = total = 0
     for batch in batches:
-        guess, counted = (
-            net.predict(tuple(t.to(net.device) for t in batch.x)).argmax(1).cpu(),
-            batch.y.cpu() != net.ignore_label,
-        )
-        right, total = (
-            right + int((guess == batch.y.cpu())[counted].sum()),
-            total + int(counted.sum()),
-        )
-    return right / total if total else math.nan
+        prediction = net.predict(tuple(t.to(net.device) for t in batch.x)).argmax(1).cpu()
+        labels = batch.y.cpu()
+        valid = labels != net.ignore_label
+        correct += int((prediction == labels)[valid].sum())
+        total += int(valid.sum())
+    return correct / total if total else math.nan
 
 
 def length_of(loader: Any) -> int | None:
-    """How many batches a loader has, if it can tell; one over an IterableDataset has a length that raises."""
+    """Return the number of batches, or None; a loader over an IterableDataset has no length."""
     try:
         return len(loader)
     except TypeError:
@@ -110,26 +104,17 @@ def length_of(loader: Any) -> int | None:
 
 
 def endless(loader: Iterable[Any]) -> Iterator[Batch]:
-    """The loader's batches, over and over."""
+    """Yield the loader's batches, over and over."""
     while True:
         empty = True
         for pair in loader:
             empty = False
             yield Batch.of(pair)
         if empty:
-            why = "drop_last=True with too few samples, or a generator, which can be gone through only once?"
-            raise UnseenError(f"the loader is empty: it yielded no batch ({why})")
-
-
-def finite(logs: dict[str, Tensor], step: int) -> float:
-    """The loss, if it is a number."""
-    loss = float(logs["loss"])
-    if not math.isfinite(loss):
-        parts = ", ".join(f"{name} {float(value):.3g}" for name, value in logs.items())
-        raise UnseenError(
-            f"the loss is {loss} at step {step} ({parts}): lower lr or ascent_lr, or look for NaN in the data"
-        )
-    return loss
+            raise UnseenError(
+                "the loader yielded no batch: is it a generator, which can be iterated only once, "
+                "or has it drop_last=True and too few samples?"
+            )
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""What a person sees while something long runs: a live line on a terminal, plain lines elsewhere; always on stderr."""
+"""Progress on stderr: a live display on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.table import Column, Table
 
 
 class RunState(NamedTuple):
-    """How one run of a grid stands."""
+    """State of one run of a grid."""
 
     label: str
     state: str  # waiting, running, done, failed
@@ -25,25 +25,25 @@ class RunState(NamedTuple):
 
 
 def kind_of(run: RunState) -> str:
-    """What a run's label says before its seed: runs of one kind are equally fast."""
+    """Return the label without its seed: runs of one kind are equally fast."""
     return run.label.rsplit(" seed ", 1)[0]
 
 
-PLAIN_EVERY = 15.0  # seconds between lines where there is no terminal
-GRID_EVERY = 60.0  # the same for a grid, which has a line for each run
-BAR_FROM = 110  # columns; on a narrower terminal the numbers need the bar's place
+PLAIN_EVERY = 15.0  # seconds between lines without a terminal
+GRID_EVERY = 60.0  # the same for a grid, which prints a line for each run
+BAR_FROM = 110  # columns; a narrower terminal has no room for the bar
 
 
-def told(watched: Mapping[str, float]) -> str:
-    """Numbers to watch, in one line."""
-    return "  ".join(f"{name} {value:.3f}" for name, value in watched.items())
+def format_metrics(metrics: Mapping[str, float]) -> str:
+    return "  ".join(f"{name} {value:.3f}" for name, value in metrics.items())
 
 
 class TrainingProgress:
-    """Step, numbers to watch, speed and time left."""
+    """Step, metrics, speed and time left of one training."""
 
     def __init__(self, label: str, total: int, done: int = 0, quiet: bool = False) -> None:
         self.label, self.total, self.first, self.quiet = label, total, done, quiet
+        self.metrics: dict[str, float] = {}
         self.live: Progress | None = None
         if not quiet and sys.stderr.isatty():
             console = Console(stderr=True)
@@ -56,7 +56,7 @@ class TrainingProgress:
             self.live = Progress(*columns, console=console, expand=False)
 
     def __enter__(self) -> TrainingProgress:
-        self.started = self.said = time.monotonic()
+        self.started = self.printed = time.monotonic()
         if self.live is not None:
             self.live.start()
             waiting: dict[str, Any] = {
@@ -79,33 +79,30 @@ class TrainingProgress:
         if self.live is not None:
             self.live.stop()
 
-    def at(self, step: int, watched: Mapping[str, float]) -> None:
-        """Say that `step` steps are done; cheap enough to be called at every one."""
+    def show(self, step: int) -> None:
+        """Show `metrics` after `step` steps; cheap enough for every step."""
         if self.quiet:
             return
         now = time.monotonic()
         last = step >= self.total
-        if self.live is None and now - self.said < PLAIN_EVERY and not last:
+        if self.live is None and now - self.printed < PLAIN_EVERY and not last:
             return
         speed = (step - self.first) / max(now - self.started, 1e-9)
-        at, pace, left = (
-            f"{step}/{self.total}",
-            f"{speed:.1f}/s",
-            f"{span((self.total - step) / max(speed, 1e-9))} left",
-        )
+        count, pace = f"{step}/{self.total}", f"{speed:.1f}/s"
+        left = f"{format_seconds((self.total - step) / max(speed, 1e-9))} left"
+        metrics = format_metrics(self.metrics)
         if self.live is not None:
             self.live.update(
-                self.bar, completed=step, step=at, numbers=told(watched), speed=pace, left=left
+                self.bar, completed=step, step=count, numbers=metrics, speed=pace, left=left
             )
             return
-        self.said = now
-        print(
-            f"{self.label}: step {at}  {told(watched)}  {pace}  {left}", file=sys.stderr, flush=True
-        )
+        self.printed = now
+        line = f"{self.label}: step {count}  {metrics}  {pace}  {left}"
+        print(line, file=sys.stderr, flush=True)
 
 
-def span(seconds: float) -> str:
-    """Seconds as a person says them: 40 s, 12:05, 3:20:00."""
+def format_seconds(seconds: float) -> str:
+    """Format a duration: 40 s, 12:05, 3:20:00."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -114,18 +111,15 @@ def span(seconds: float) -> str:
 
 
 class GridProgress:
-    """How every run of a grid stands: a live table on a terminal, one line per change elsewhere."""
+    """State of every run of a grid: a live table on a terminal, else one line per change."""
 
     def __init__(self, title: str, quiet: bool = False) -> None:
         self.title, self.quiet = title, quiet
         self.states: dict[str, str] = {}
-        self.said = time.monotonic()
-        self.first: dict[
-            str, tuple[float, int]
-        ] = {}  # when a run was first seen running, and its step then
-        self.pace: dict[
-            str, float
-        ] = {}  # seconds a step, by what a run's label says before its seed
+        self.printed = time.monotonic()
+        # By label: the time at which a run was first running, and its step then.
+        self.first: dict[str, tuple[float, int]] = {}
+        self.pace: dict[str, float] = {}  # seconds per step, by kind of run
         self.live = (
             Live(console=Console(stderr=True), refresh_per_second=2)
             if not quiet and sys.stderr.isatty()
@@ -146,23 +140,21 @@ class GridProgress:
         if self.live is not None:
             self.live.stop()
 
-    def at(self, runs: Sequence[RunState]) -> None:
-        """Show how the runs stand now."""
+    def show(self, runs: Sequence[RunState]) -> None:
+        """Show the current state of the runs."""
         if self.quiet:
             return
         left = self._seconds_left(runs)
-        counted = {
+        counts = {
             state: sum(run.state == state for run in runs)
             for state in ("done", "running", "waiting", "failed")
         }
-        headline = f"{self.title}: " + ", ".join(
-            f"{n} {state}" for state, n in counted.items() if n
-        )
-        headline += f", about {span(left)} left" if left is not None else ""
+        headline = f"{self.title}: " + ", ".join(f"{n} {state}" for state, n in counts.items() if n)
+        headline += f", about {format_seconds(left)} left" if left is not None else ""
         if self.live is not None:
             self.live.update(self._table(headline, runs))
             return
-        due = time.monotonic() - self.said >= GRID_EVERY
+        due = time.monotonic() - self.printed >= GRID_EVERY
         news = [
             run
             for run in runs
@@ -182,7 +174,7 @@ class GridProgress:
         if news:
             print(headline, file=sys.stderr, flush=True)
         if due:
-            self.said = time.monotonic()
+            self.printed = time.monotonic()
         self.states = {run.label: run.state for run in runs}
 
     def _table(self, headline: str, runs: Sequence[RunState]) -> Table:

@@ -1,0 +1,282 @@
+"""Train one run into its folder; a killed run resumes with the same bits."""
+
+from __future__ import annotations
+
+import logging
+import platform
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset, Subset
+
+from unseen.api import Batch, Method, Task
+from unseen.augmentations import augmented
+from unseen.errors import UnseenError
+from unseen.files import locked, write_atomically, write_json
+from unseen.methods import method_named
+from unseen.nn.tensor_files import read_tensors, write_tensors
+from unseen.schema import plain
+from unseen.training.batches import (
+    batches_of,
+    evaluation_size,
+    load_split,
+    random_part,
+    training_batch,
+)
+from unseen.training.checkpoint import (
+    CONFIG,
+    MODEL,
+    restore_training_state,
+    save_method,
+    training_state,
+)
+from unseen.training.config import LoopSettings, resolve
+from unseen.training.evaluation import evaluate_metric
+from unseen.training.fit import REMEMBERED, calibrate
+from unseen.training.identity import (
+    TRAINED_ON,
+    check_seed,
+    commit_here,
+    identity,
+    package_version,
+    trained_on,
+)
+from unseen.training.loop import lr_schedulers, training_steps
+from unseen.training.machine import forget_peak_memory, peak_memory, pick_device, processor
+from unseen.training.progress import TrainingProgress
+from unseen.training.run import Run
+from unseen.training.sample_images import pixels
+from unseen.training.tensorboard import Curves
+
+log = logging.getLogger("unseen")
+
+SNAPSHOTS = 8  # evenly spaced steps whose arrays the paper's figures are drawn from
+SNAPSHOT_SAMPLES = 128
+SNAPSHOT_IMAGES = 8  # of these samples are saved as images, to lay the noise maps over
+
+
+def train(
+    task: Task,
+    method: str,
+    out: str | Path,
+    *,
+    preset: str = "fast",
+    overrides: dict[str, Any] | None = None,
+    seed: int = 0,
+    resume: bool = False,
+    device: str = "auto",
+    progress: bool = True,
+    tensorboard: bool = False,
+    task_word: str | None = None,
+) -> Run:
+    """Train a method on a task's source into the folder `out`. The targets are never loaded."""
+    method_class, target_device, run = method_named(method), pick_device(device), Run(out)
+    curves = Curves(run.folder / "tensorboard" if tensorboard else None)
+    check_seed(seed)
+    settings = resolve(task, method_class, preset, overrides or {})
+    loop = settings.loop
+    torch.manual_seed(seed)
+    net = method_class(task.model(**settings.model), **settings.method).to(target_device).train()
+    config = {
+        **identity(task, net, preset, settings, seed),
+        "task_word": task_word or task.name,
+        "class_names": list(task.class_names),
+        "command": _command(),
+        "overrides": plain(overrides or {}),
+        "device": str(target_device),
+        "processor": processor(),
+        "threads": torch.get_num_threads(),
+        "commit": commit_here(),
+        "versions": {
+            "unseen": package_version(),
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        },
+    }
+    if run.done and resume:
+        return _reopen_finished(run, config, curves)
+    source, held_out = (load_split(task.source, split) for split in ("train", "val"))
+    if (size := len(source)) < loop.batch_size:  # type: ignore[arg-type]
+        raise UnseenError(
+            f"{task.source.name}/train has {size} samples, fewer than one batch of {loop.batch_size}"
+        )
+    config[TRAINED_ON] = trained_on(task, source, held_out)
+    for warning in net.warnings(loop.steps):
+        log.warning(warning)
+    forget_peak_memory()
+    training = _Training(run, task, net, source, held_out, loop, seed, curves)
+    with locked(run.folder), curves:
+        present = set(run.folder.iterdir()) if run.folder.is_dir() else None
+        config, first = _open(run, config, net, resume)
+        try:
+            curves.restart(run.records())
+            training.run_steps(config["run"], first, progress)
+            training.finish(config)
+        except Exception:
+            # Before the first checkpoint there is nothing to resume: leave nothing behind.
+            if not first and not run.state_path.exists() and not run.done:
+                _remove_new(run.folder, present)
+            raise
+    return run
+
+
+@dataclass
+class _Training:
+    run: Run
+    task: Task
+    net: Method
+    source: Dataset
+    held_out: Dataset
+    loop: LoopSettings
+    seed: int
+    curves: Curves
+
+    def run_steps(self, run_id: str, first: int, show_progress: bool) -> None:
+        """Train from step `first` on; log, snapshot and checkpoint as the settings say."""
+        net, loop, steps = self.net, self.loop, self.loop.steps
+        fixed, probe = self._monitored_samples()
+        # The last of the kept weights are those of the finished run.
+        keep_at = {round(steps * i / loop.num_checkpoints) for i in range(1, loop.num_checkpoints)}
+        snapshot_at = {1} | {max(1, round(steps * i / SNAPSHOTS)) for i in range(1, SNAPSHOTS + 1)}
+        label = f"{self.task.name} {net.name} seed {self.seed}"
+        progress = TrainingProgress(label, steps, first, quiet=not show_progress)
+        schedulers = lr_schedulers(net.optimizers().values(), loop.lr_schedule, steps, first)
+        started, pending = time.monotonic(), []
+        for step, logs in training_steps(net.step, self._batches(first), progress, schedulers):
+            if step % loop.log_every == 0 or step == steps:
+                seconds = (time.monotonic() - started) / (step - first)
+                values = {name: float(value) for name, value in logs.items()}
+                pending += self._records(
+                    run_id, step, "train", {**values, "seconds_per_step": seconds}
+                )
+            if step in snapshot_at:
+                path = self.run.folder / "figures" / f"step_{step:06d}.safetensors"
+                write_tensors(path, net.snapshot(fixed))
+            if step in keep_at:
+                score = self._evaluate(self.held_out)
+                pending += self._records(run_id, step, "val", {self.task.metric: score})
+                write_tensors(self.run.kept_path(step), net.state_dict())
+            if step % loop.checkpoint_every == 0 or step == steps:
+                score = self._evaluate(probe)
+                progress.metrics[f"source {self.task.metric}"] = score
+                name = f"source_{self.task.metric}"
+                pending += self._records(run_id, step, "train", {name: score})
+                self.run.append(pending)
+                write_tensors(self.run.state_path, training_state(net))
+                self.curves.add(pending)
+                pending = []
+
+    def finish(self, config: dict[str, Any]) -> None:
+        """Calibrate, evaluate on the held-out source and save."""
+        net = self.net.eval()
+        score_at = self.task.score_at if net.score_name == "sigma" else None
+        source, held_out = (random_part(d, REMEMBERED) for d in (self.source, self.held_out))
+        calibrate(net, source, held_out, score_at)
+        score = evaluate_metric(self.task.metric, net, self.held_out, net.ignore_label).value
+        records = self._records(config["run"], self.loop.steps, "val", {self.task.metric: score})
+        self.run.replace(records)
+        save_method(net, self.run.folder, {**config, "peak_memory": peak_memory(net.device)})
+        write_atomically(self.run.folder / "done", b"")
+        self.run.state_path.unlink(missing_ok=True)
+        self.curves.add(records)
+
+    def _batches(self, first: int) -> Iterator[Batch]:
+        for step in range(first, self.loop.steps):
+            batch = training_batch(self.source, self.loop.batch_size, self.seed, step)
+            yield augmented(batch.to(self.net.device), self.loop.augment)
+
+    def _monitored_samples(self) -> tuple[Batch, Dataset]:
+        """Return fixed source samples for snapshots, and a held-out part to watch the metric on."""
+        with _random_state_kept(self.net):  # a data set may draw random numbers
+            few = max(1, min(SNAPSHOT_SAMPLES, evaluation_size(self.source) // 4))
+            fixed = next(batches_of(self.source, few)).to(self.net.device)
+            total = len(self.held_out)  # type: ignore[arg-type]
+            order = torch.randperm(total, generator=torch.Generator().manual_seed(0))
+            size = min(SNAPSHOT_SAMPLES, evaluation_size(self.held_out))
+            probe = Subset(self.held_out, order[:size].tolist())
+        if (images := pixels(fixed.x, SNAPSHOT_IMAGES)) is not None:
+            write_tensors(self.run.folder / "figures" / "inputs.safetensors", {"x": images})
+        return fixed, probe
+
+    def _evaluate(self, data: Dataset) -> float:
+        with _random_state_kept(self.net):  # some methods predict from random passes
+            return evaluate_metric(self.task.metric, self.net, data, self.net.ignore_label).value
+
+    def _records(
+        self, run_id: str, step: int, split: str, values: dict[str, float]
+    ) -> list[dict[str, Any]]:
+        common = {"run": run_id, "step": step, "domain": self.task.source.name, "split": split}
+        return [{**common, "metric": name, "value": value} for name, value in values.items()]
+
+
+@contextmanager
+def _random_state_kept(net: Method) -> Iterator[None]:
+    devices = [net.device] if net.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        yield
+
+
+def _reopen_finished(run: Run, config: dict[str, Any], curves: Curves) -> Run:
+    run.check_same(config)
+    if not (run.folder / MODEL).exists():
+        raise UnseenError(
+            f"{run.folder} is finished but {MODEL} is missing: train it again into another --out"
+        )
+    # A kill may have come between writing `done` and removing the checkpoint.
+    run.state_path.unlink(missing_ok=True)
+    with curves:
+        curves.restart(run.records())
+    return run
+
+
+def _open(
+    run: Run, config: dict[str, Any], net: Method, resume: bool
+) -> tuple[dict[str, Any], int]:
+    """Create or reopen the folder; return the run's configuration and the steps already done."""
+    if run.folder.exists() and not run.folder.is_dir():
+        raise UnseenError(f"{run.folder} is a file; --out names a folder")
+    if resume and run.folder.exists():
+        _remove_partial_writes(run.folder)
+    if not run.folder.exists() or not any(run.folder.iterdir()):
+        write_json(run.folder / CONFIG, config)
+        return config, 0
+    if not resume:
+        raise UnseenError(
+            f"{run.folder} is not empty: add --resume to continue it, or choose another --out"
+        )
+    run.check_same(config)
+    config = {**config, "run": run.config["run"]}  # an older format may have hashed other names
+    first = 0
+    if run.state_path.exists():
+        restore_training_state(net, read_tensors(run.state_path), run.state_path)
+        first = int(net.steps_done)
+    run.rewrite([r for r in run.records() if r["step"] <= first] if first else [])
+    return config, first
+
+
+def _remove_new(folder: Path, present: set[Path] | None) -> None:
+    """Remove what this call has written; `present` was in the folder before, if there was one."""
+    if present is None:
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    for path in set(folder.iterdir()) - present:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _remove_partial_writes(folder: Path) -> None:
+    """Remove the temporary files that a kill in the middle of a write leaves."""
+    for name in (CONFIG, "records.jsonl", "done", "*.safetensors"):
+        for path in folder.rglob(f".{name}.*"):
+            path.unlink()
+
+
+def _command() -> str:
+    from_shell = Path(sys.argv[0]).stem in ("unseen", "__main__")
+    return " ".join(["unseen", *sys.argv[1:]]) if from_shell else "unseen.training.train.train"
