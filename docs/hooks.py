@@ -1,4 +1,4 @@
-"""What the site has beside its pages: cards in the menu, our numbers, figures, tables of methods and tasks, the commands.
+"""MkDocs hooks: generate figures, tables of results, and the command reference at build time.
 
 MkDocs calls the functions named on_...; nothing is written into docs/.
 """
@@ -16,25 +16,25 @@ from mkdocs.structure.files import File, Files
 DOCS = Path(__file__).parent
 RESULTS = DOCS.parent / "results"
 THEMES = ("light", "dark")
-EXPLAINED = (
-    "Last checkpoints, mean ± standard deviation over seeds; training saw the source only. "
-    "Read from `results/` when this page was built; [what they do not show](../limits.md)."
+CAPTION = (
+    "Last checkpoint, mean ± standard deviation over seeds, trained on the source only. "
+    "Read from `results/` when this page was built. See also [limits](../limits.md)."
 )
-SHOWN = ("mini_digits", "digits")  # tasks that the list of methods has a column for
+COLUMNS = ("mini_digits", "digits")  # tasks with a column in the list of methods
 
 
 def on_config(config: Any) -> Any:
-    """A menu entry that names a folder becomes the pages in it, an index first."""
-    config["nav"] = [_expanded(entry) for entry in config["nav"]]
+    """Replace a menu entry that names a folder with its pages, the index first."""
+    config["nav"] = [_expand(entry) for entry in config["nav"]]
     return config
 
 
-def _expanded(entry: Any) -> Any:
+def _expand(entry: Any) -> Any:
     if isinstance(entry, dict):
-        ((title, under),) = entry.items()
-        if isinstance(under, list):
-            return {title: [page for part in under for page in _pages(part)]}
-        return {title: _pages(under) if under.endswith("/") else under}
+        ((title, content),) = entry.items()
+        if isinstance(content, list):
+            return {title: [page for part in content for page in _pages(part)]}
+        return {title: _pages(content) if content.endswith("/") else content}
     return entry
 
 
@@ -46,7 +46,7 @@ def _pages(entry: Any) -> list[Any]:
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """The figures, drawn now, once for each theme."""
+    """Draw the figures, once for each theme."""
     spec = importlib.util.spec_from_file_location("draw", DOCS / "figures/draw.py")
     assert spec is not None and spec.loader is not None
     draw = importlib.util.module_from_spec(spec)
@@ -62,33 +62,34 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Fill in what is made from the code and from results/."""
+    """Insert what is generated from the code and from results/."""
     path = page.file.src_uri
     folder, _, name = path.removesuffix(".md").rpartition("/")
     if folder in ("methods", "tasks") and name != "index":
-        markdown += f"\n\n## Our numbers\n\n{_numbers(folder, name)}\n\n{EXPLAINED}\n"
-    for marker, make in MADE.items():
+        markdown += f"\n\n## Results\n\n{_numbers(folder, name)}\n\n{CAPTION}\n"
+    for marker, make in GENERATED.items():
         if marker in markdown:
             markdown = markdown.replace(marker, make())
     markdown = re.sub(
         r"(?<!!)\[([^\]]+)\]\((\.\./[^)\s]+)\)",
-        lambda found: _of_the_repository(found, page),
+        lambda match: _repository_link(match, page),
         markdown,
     )
-    return re.sub(r"!\[([^\]]*)\]\(((?:\.\./)*figures/[a-z_]+)\.svg\)", _in_both_themes, markdown)
+    return re.sub(r"!\[([^\]]*)\]\(((?:\.\./)*figures/[a-z_]+)\.svg\)", _for_both_themes, markdown)
 
 
-def _of_the_repository(found: re.Match[str], page: Any) -> str:
-    """A link to a file beside docs/ holds in the repository; on the site it becomes the file's name."""
-    target = (DOCS / page.file.src_uri).parent.joinpath(found[2]).resolve()
+def _repository_link(match: re.Match[str], page: Any) -> str:
+    """Replace a link to a file outside docs/ with the file's path: the site does not contain it."""
+    text, link = match[1], match[2]
+    target = (DOCS / page.file.src_uri).parent.joinpath(link).resolve()
     if target.is_relative_to(DOCS) or not target.exists() or not target.is_relative_to(DOCS.parent):
-        return found[0]
-    name = str(target.relative_to(DOCS.parent))
-    return found[1] if target.name in found[1] else f"{found[1]} (`{name}`)"
+        return match[0]
+    path = str(target.relative_to(DOCS.parent))
+    return text if target.name in text else f"{text} (`{path}`)"
 
 
-def _in_both_themes(found: re.Match[str]) -> str:
-    return "\n".join(f"![{found[1]}]({found[2]}-{theme}.svg#only-{theme})" for theme in THEMES)
+def _for_both_themes(match: re.Match[str]) -> str:
+    return "\n".join(f"![{match[1]}]({match[2]}-{theme}.svg#only-{theme})" for theme in THEMES)
 
 
 @cache
@@ -111,23 +112,20 @@ def _methods() -> str:
     from unseen.report.tables import markdown
 
     def cell(method: str, task: str) -> str:
-        own = [
-            line
-            for line in _lines()
-            if (line.method, line.where, line.setting) == (method, task, "default")
-        ]
+        key = (method, task, "default")
+        own = [x for x in _lines() if (x.method, x.where, x.setting) == key]
         best = max(own, key=lambda line: (line.grid == task, len(line.seeds)), default=None)
         return best.cell() if best else "-"
 
     rows = [
-        [f"[{m.name}]({m.name}.md)", m.summary, *(cell(m.name, task) for task in SHOWN)]
+        [f"[{m.name}]({m.name}.md)", m.summary, *(cell(m.name, task) for task in COLUMNS)]
         for m in METHODS.values()
     ]
-    return _words_left(markdown(["method", "idea", *(f"{task}, %" for task in SHOWN)], rows))
+    return _align_left(markdown(["method", "idea", *(f"{task}, %" for task in COLUMNS)], rows))
 
 
-def _words_left(table: str) -> str:
-    """The second column holds words: to the left."""
+def _align_left(table: str) -> str:
+    """Align the second column, which holds text, to the left."""
     return table.replace("| --- | ---: |", "| --- | --- |", 1)
 
 
@@ -139,28 +137,28 @@ def _tasks() -> str:
         [f"[{name}]({name}.md)", TASKS[name]().summary, len(TASKS[name]().targets)]
         for name in TASKS
     ]
-    return _words_left(markdown(["task", "from where to where", "unseen domains"], rows))
+    return _align_left(markdown(["task", "source and targets", "unseen domains"], rows))
 
 
 def _commands() -> str:
-    """Every command, from the signatures and docstrings that --help reads too."""
+    """Describe every command, from the signatures and docstrings that --help uses."""
     from unseen.cli import app
 
     text = app.generate_docs(output_format="markdown", heading_level=1)
-    return text[text.index("\n## unseen ") :].replace(
-        " *[default: False]*", ""
-    )  # a flag that is not given
+    text = text[text.index("\n## unseen ") :]
+    return text.replace(" *[default: False]*", "")  # a flag that is not given
 
 
 def _results() -> str:
-    """The README's table, with links that hold here."""
+    """Return the README's table without its last column, which links to results/."""
     from unseen.report.readme import results_table
 
-    table = re.sub(r"\[([^\]]*)\]\(results/[^)]*\)", r"\1", results_table(_lines()))
+    rows = results_table(_lines()).splitlines()
+    table = "\n".join(row.rsplit("|", 2)[0] + "|" for row in rows)
     return re.sub(r"\[([^\]]*)\]\(docs/([^)]*)\)", r"[\1](\2)", table)
 
 
-MADE = {
+GENERATED = {
     "<!-- methods -->": _methods,
     "<!-- tasks -->": _tasks,
     "<!-- commands -->": _commands,

@@ -15,7 +15,7 @@ from typing import Any
 from draw import BLUE, GREY, INK, ORANGE, svg
 from matplotlib import pyplot as plt
 
-from unseen.report.published import published
+from unseen.report.published import read_published
 
 FIGURES = Path(__file__).parent
 RESULTS = FIGURES.parents[1] / "results"
@@ -33,7 +33,7 @@ def accuracies() -> list[tuple[str, tuple[float, float], tuple[float, float], in
     """Return label, (mean, std) of ERM and of uncertainty_guided in %, and the number of seeds."""
     lines = {
         (line.grid, line.variant, line.method): line
-        for line in published(RESULTS)
+        for line in read_published(RESULTS)
         if line.setting == "default"
     }
     rows = []

@@ -1,4 +1,4 @@
-"""The site builds without a warning and without the network, has every card with its numbers, and its tutorials run."""
+"""The site builds without warnings or network, shows every card, and its tutorials run."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from unseen.report.tables import percent
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-RUN_AS_WRITTEN = ("your_own_model.md", "new_method.md", "new_task.md")
+TUTORIALS = ("your_own_model.md", "new_method.md", "new_task.md")
 
 
 class Page(HTMLParser):
-    """What a page links to, loads, and calls by an id."""
+    """Collect the links, loaded files and ids of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -38,43 +38,42 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
-        told = dict(attrs)
-        self.ids |= {told[name] for name in ("id", "name") if told.get(name)}
-        if tag == "a" and told.get("href"):
-            self.links.append(told["href"])
-        elif told.get("src") or (
-            tag == "link" and told.get("href") and told.get("rel") != "canonical"
-        ):
-            self.loaded.append(told.get("src") or told["href"])
+        attributes = dict(attrs)
+        self.ids |= {attributes[name] for name in ("id", "name") if attributes.get(name)}
+        src, href = attributes.get("src"), attributes.get("href")
+        if tag == "a" and href:
+            self.links.append(href)
+        elif src or (tag == "link" and href and attributes.get("rel") != "canonical"):
+            self.loaded.append(src or href)
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """The built site's pages by name; a warning fails the build."""
+    """Build the site, fail on a warning, and return its pages by name."""
     from mkdocs.commands.build import build
     from mkdocs.config import load_config
 
     os.environ.setdefault("NO_MKDOCS_2_WARNING", "1")
     folder = tmp_path_factory.mktemp("site")
-    warned: list[str] = []
+    warnings: list[str] = []
     listener = logging.Handler(logging.WARNING)
-    listener.emit = lambda record: warned.append(record.getMessage())
+    listener.emit = lambda record: warnings.append(record.getMessage())
     logging.getLogger("mkdocs").addHandler(listener)
     try:
         build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder), strict=False))
     finally:
         logging.getLogger("mkdocs").removeHandler(listener)
-    assert not warned, "\n".join(warned)
+    assert not warnings, "\n".join(warnings)
     return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*.html")} | {
         "": str(folder)
     }
 
 
-def test_every_method_and_task_has_a_card_with_its_numbers_or_says_that_there_are_none(site):
+def test_card_shows_its_results_or_states_that_there_are_none(site):
     lines = read_published(ROOT / "results")
     for kind, names in (("method", METHODS), ("task", TASKS)):
         for name in names:
-            text = site[f"{kind}s/{name}.html"].partition('id="our-numbers"')[2]
+            text = site[f"{kind}s/{name}.html"].partition('id="results"')[2]
             own = [line for line in lines if getattr(line, kind) == name]
             assert all(line.cell() in text for line in own), f"{kind} {name}"
             assert (f"There are no numbers of ours for this {kind} yet" in text) is not bool(own), (
@@ -88,7 +87,7 @@ def test_every_page_is_in_the_menu(site):
         assert f'href="{path.relative_to(DOCS).with_suffix(".html")}"' in menu, path
 
 
-def test_every_link_within_the_site_holds(site):
+def test_every_internal_link_resolves(site):
     folder = Path(site[""])
     pages = {name: Page(text) for name, text in site.items() if name and name != "404.html"}
     for name, page in pages.items():
@@ -123,7 +122,7 @@ def test_no_page_loads_anything_from_the_network(site):
         assert not re.search(r"(@import|url\()\s*['\"]?(https?:)?//", sheet.read_text()), sheet
 
 
-def test_figures_are_drawn_for_both_themes_and_are_the_same_at_every_build(site):
+def test_figures_are_reproducible_in_both_themes(site):
     drawn = Path(site[""]) / "figures"
     assert {path.name for path in drawn.glob("*.svg")} >= {
         f"{n}-{t}.svg" for n in ("step", "noise", "alarm") for t in ("light", "dark")
@@ -135,7 +134,7 @@ def test_figures_are_drawn_for_both_themes_and_are_the_same_at_every_build(site)
         )
 
 
-def test_the_reference_has_every_command_with_its_options(site):
+def test_reference_lists_every_command_and_public_name(site):
     page = site["reference/cli.html"]
     for words in (["train"], ["evaluate"], ["doctor"], ["bench"], ["data", "fetch"]):
         assert f'id="unseen-{"-".join(words)}"' in page
@@ -148,7 +147,7 @@ def test_the_reference_has_every_command_with_its_options(site):
         )
 
 
-def test_the_limits_quote_the_results(site):
+def test_limits_page_quotes_the_results(site):
     figures = {
         (line.grid, line.name, name): percent(value[0])
         for line in read_published(ROOT / "results")
@@ -158,23 +157,20 @@ def test_the_limits_quote_the_results(site):
         r"([\d.]+)<!-- ([^:>]+): ([^:>]+): ([^:>]+) -->", (DOCS / "limits.md").read_text()
     )
     assert len(quoted) > 5
-    for said, *where in quoted:
-        assert figures[tuple(where)] == said, where
-
-
-# ------------------------------------------------------------------------------------------ what the pages tell to run
+    for value, *key in quoted:
+        assert figures[tuple(key)] == value, key
 
 
 def blocks_of(page: Path) -> list[tuple[str, str, str]]:
-    """The page's fenced blocks: language, title, text."""
+    """Return language, title and text of the page's fenced blocks."""
     return re.findall(
         r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', page.read_text(), re.DOTALL | re.MULTILINE
     )
 
 
-def in_a_fork(act, cwd: Path) -> str:
-    """What a function prints, run in a fork of this process, which need not import torch again; fails if it fails."""
-    out = cwd / ".said"
+def run_in_fork(act, cwd: Path) -> str:
+    """Return what a function prints in a fork of this process, which spares importing torch."""
+    out = cwd / ".output"
 
     def child():
         os.chdir(cwd)
@@ -207,13 +203,13 @@ def run_command(line: str, cwd: Path) -> str:
         sys.argv = [program, *words] if program == "unseen" else words
         cli.main() if program == "unseen" else runpy.run_path(words[0], run_name="__main__")
 
-    assert program in ("unseen", "python"), f"a tutorial runs unseen and python only, not {line!r}"
-    return in_a_fork(act, cwd)
+    assert program in ("unseen", "python"), f"tutorials run unseen and python, not {line!r}"
+    return run_in_fork(act, cwd)
 
 
-@pytest.mark.parametrize("name", RUN_AS_WRITTEN)
-def test_a_tutorial_runs_as_it_is_written(name, tmp_path):
-    said, files = "", []
+@pytest.mark.parametrize("name", TUTORIALS)
+def test_tutorial_runs_as_written(name, tmp_path):
+    output, files = "", []
     for language, title, text in blocks_of(DOCS / name):
         if title:
             files += [title] if title not in files else []
@@ -221,26 +217,25 @@ def test_a_tutorial_runs_as_it_is_written(name, tmp_path):
                 file.write(text + "\n\n")
         elif language == "sh":
             for line in filter(str.strip, text.splitlines()):
-                said += run_command(line, tmp_path)
+                output += run_command(line, tmp_path)
     if name == "your_own_model.md":
-        said += run_command(f"python {files[0]}", tmp_path)
+        output += run_command(f"python {files[0]}", tmp_path)
         assert (
-            re.search(r"the source: .*\d\n", said)
-            and "a new microphone: " in said
-            and "ALARM" in said
+            re.search(r"source: .*\d\n", output)
+            and "new microphone: " in output
+            and "ALARM" in output
         )
     if name == "new_method.md":
-        assert "label_smoothing" in said and "average over the unseen domains: 0." in said
+        assert "label_smoothing" in output and "average over the unseen domains: 0." in output
     if name == "new_task.md":
         assert (
-            "negative" in said
-            and "average, unseen" in said
+            "negative" in output
+            and "average, unseen" in output
             and "erm, wide" in (tmp_path / "results/stripes/table.md").read_text()
         )
 
 
-def test_every_command_that_a_page_shows_can_be_given():
-    """Options and names are checked as the command line checks them; nothing is run."""
+def test_every_shown_command_parses():
     pages = [ROOT / "README.md", *DOCS.rglob("*.md")]
     shown = [
         (page, line.strip())
@@ -252,10 +247,18 @@ def test_every_command_that_a_page_shows_can_be_given():
     ]
     assert len(shown) > 15
     for page, line in shown:
-        words = shlex.split(re.sub(r"\[[^\]]*\]", "", line), comments=True)[
-            1:
-        ]  # [RUN ...] is what may be added
+        line = re.sub(r"\[[^\]]*\]", "", line)  # [RUN ...] is optional
+        words = shlex.split(line, comments=True)[1:]
         try:
             cli.app.parse_args(words, exit_on_error=False, print_error=False)
         except Exception as error:
             pytest.fail(f"{page.name}: {line}\n{error}")
+
+
+def test_architecture_page_names_existing_files():
+    text = (DOCS / "architecture.md").read_text()
+    paths = [path for path in re.findall(r"`([\w/]+\.py)`", text) if "NAME" not in path]
+    assert len(paths) > 15
+    for path in paths:
+        places = (ROOT / "src/unseen" / path, ROOT / path)
+        assert any(place.exists() for place in places), f"docs/architecture.md names {path}"
