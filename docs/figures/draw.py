@@ -129,6 +129,7 @@ def mixup(theme: str) -> Any:
     right.set_ylim(0.88, 1.012)
     right.set_xlabel("λ")
     right.set_ylabel("target of the true class")
+    figure.get_layout_engine().set(wspace=0.08)  # the label stays clear of the left panel
     right.legend(fontsize=8, loc="lower right")
     return figure
 
