@@ -15,12 +15,12 @@ from unseen.nn.hooks import captured
 def test_alignment_and_separation_by_hand():
     source, ys = torch.tensor([[0.0, 0.0], [3.0, 4.0]]), torch.tensor([0, 1])
     target, yt = torch.tensor([[0.0, 0.6]]), torch.tensor([0])
-    together, apart = alignment_and_separation(source, ys, target, yt, margin=1.0)
+    alignment, separation = alignment_and_separation(source, ys, target, yt, margin=1.0)
     assert (
-        together.item() == pytest.approx(0.36 / 2) and apart.item() == 0
+        alignment.item() == pytest.approx(0.36 / 2) and separation.item() == 0
     )  # the other class is beyond the margin
-    together, apart = alignment_and_separation(source, torch.tensor([1, 1]), target, yt, margin=1.0)
-    assert together.item() == 0 and apart.item() == pytest.approx(
+    alignment, separation = alignment_and_separation(source, torch.tensor([1, 1]), target, yt, margin=1.0)
+    assert alignment.item() == 0 and separation.item() == pytest.approx(
         0.4**2 / 2 / 2
     )  # one of two pairs is too near
 

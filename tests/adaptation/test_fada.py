@@ -10,23 +10,23 @@ from shifted import accuracy, few, points, start
 
 from unseen import UnseenError
 from unseen.adaptation import adapted_model
-from unseen.adaptation.fada import FADA, confusion_loss, pairs_of, passed_off
+from unseen.adaptation.fada import FADA, confusion_loss, confusion_target, draw_pairs
 from unseen.api import Batch
 
 
 def test_pairs_are_what_their_group_says():
     ys, yt = torch.tensor([0, 0, 1, 2, 2]), torch.tensor([0, 2, 1])
     y, of_target = torch.cat([ys, yt]), torch.arange(8) >= 5
-    pairs = pairs_of(ys, yt, 100)
+    pairs = draw_pairs(ys, yt, 100)
     for first, second, group in zip(*(t.tolist() for t in pairs), strict=True):
         assert not of_target[first] and of_target[second] == (group in (1, 3))
         assert (y[first] == y[second]) == (group in (0, 1)) and first != second
     assert pairs.group.bincount().tolist() == [2, 5, 8, 10]  # all there are
-    assert pairs_of(ys, yt, 3).group.bincount().tolist() == [2, 3, 3, 3]
+    assert draw_pairs(ys, yt, 3).group.bincount().tolist() == [2, 3, 3, 3]
 
 
 def test_the_confusion_is_that_of_pairs_across_the_domains_with_those_of_the_source():
-    assert passed_off(torch.tensor([0, 1, 2, 3])).tolist() == [0, 0, 2, 2]
+    assert confusion_target(torch.tensor([0, 1, 2, 3])).tolist() == [0, 0, 2, 2]
     sure = torch.tensor([[9.0, 0, 0, 0], [0, math.log(7.0), 0, 0]])
     assert confusion_loss(sure, torch.tensor([0, 1])).item() == pytest.approx(
         math.log(10)
@@ -47,7 +47,7 @@ def test_the_models_turn_makes_pairs_across_the_domains_pass_for_the_sources():
     source, target = (
         Batch((data.tensors[0][:64],), data.tensors[1][:64]) for data in (points(), points(1.5))
     )
-    pairs = pairs_of(source.y, target.y, 64)
+    pairs = draw_pairs(source.y, target.y, 64)
 
     def taken_for_source() -> float:
         with torch.no_grad():
@@ -64,7 +64,7 @@ def test_the_models_turn_makes_pairs_across_the_domains_pass_for_the_sources():
     told = taken_for_source()
     for _ in range(30):
         z, logits = net._embed((torch.cat([source.x[0], target.x[0]]),))
-        net.confuse(z, logits, source.y, target.y, pairs)
+        net.model_step(z, logits, source.y, target.y, pairs)
     assert taken_for_source() > told + 0.3
     assert all(torch.equal(v, kept[k]) for k, v in net.discriminator.state_dict().items())
 
@@ -86,7 +86,7 @@ def test_while_the_discriminator_learns_alone_the_model_stands_still():
 
 def test_steps_that_would_leave_the_model_as_it_is_are_refused():
     with pytest.raises(
-        UnseenError, match=r"discriminator_steps=5 first: steps=5 is no more than that"
+        UnseenError, match=r"discriminator_steps=5 first: steps must be greater, not 5"
     ):
         adapted_model(
             "fada",

@@ -8,21 +8,21 @@ from shifted import accuracy, pictures, start
 from torch.utils.data import TensorDataset
 
 from unseen.adaptation import adapted_model
-from unseen.adaptation.sbada import SBADA, Redrawer, looks_real, real_or_fake
+from unseen.adaptation.sbada import SBADA, Generator, discriminator_loss, generator_loss
 from unseen.api import Batch
 from unseen.errors import UnseenError
 
 
 def test_the_least_squares_game_by_hand():
     real, fake = torch.tensor([1.0, 0.5]), torch.tensor([0.5, 0.0])
-    assert real_or_fake(real, fake).item() == pytest.approx((0.125 + 0.125) / 2)
-    assert looks_real(fake).item() == pytest.approx((0.25 + 1) / 2)
+    assert discriminator_loss(real, fake).item() == pytest.approx((0.125 + 0.125) / 2)
+    assert generator_loss(fake).item() == pytest.approx((0.25 + 1) / 2)
 
 
 def test_a_redrawer_begins_near_a_copy():
     torch.manual_seed(0)
     x = pictures().tensors[0][:50]
-    y = Redrawer(1, 16)(x)
+    y = Generator(1, 16)(x)
     assert y.shape == x.shape and y.min() >= 0 and y.max() <= 1
     assert torch.corrcoef(torch.stack([x.flatten(), y.detach().flatten()]))[0, 1] > 0.9
 
@@ -42,10 +42,10 @@ def test_redrawn_images_take_on_the_other_style_and_keep_their_class():
         logs = net.step(source, target, done)
     with torch.no_grad():
         as_target, as_source = net.to_target(source.x[0]), net.to_source(target.x[0])
-        read = net.of_source(net.to_source(as_target)).argmax(1)
+        read = net.source_model(net.to_source(as_target)).argmax(1)
     light, dark = (float(data.x[0].median()) for data in (target, source))
     assert float(as_target.median()) > (light + dark) / 2 > float(as_source.median())
-    assert float((read == source.y).float().mean()) > 0.95 and logs["class_kept"] < 0.3
+    assert float((read == source.y).float().mean()) > 0.95 and logs["consistency"] < 0.3
 
 
 def test_the_target_is_read_where_redrawing_follows_its_style():
@@ -71,7 +71,7 @@ def test_self_labels_come_late_and_change_the_sources_reader():
         source, target = batch(pictures(), 16), batch(pictures(0.7), 16)
         for done in range(6):
             net.step(source, target, done)
-            made[weight, done] = net.of_source.fc2.weight.clone()
+            made[weight, done] = net.source_model.fc2.weight.clone()
     assert [torch.equal(made[0.0, done], made[1.0, done]) for done in range(6)] == [True] * 3 + [
         False
     ] * 3

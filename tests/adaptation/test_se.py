@@ -10,17 +10,17 @@ from shifted import accuracy, pictures, start
 from torch import nn
 
 from unseen.adaptation import adapted_model, se
-from unseen.adaptation.se import SelfEnsembling, changed, class_balance, consistency, follow
+from unseen.adaptation.se import SelfEnsembling, augment, class_balance, consistency_loss, update_teacher
 from unseen.api import Batch
 from unseen.errors import UnseenError
 
 
 def test_consistency_and_balance_by_hand():
     sure, unsure = torch.tensor([[math.log(9.0), 0.0]]), torch.zeros(1, 2)  # 0.9, 0.1 and 0.5, 0.5
-    assert consistency(unsure, sure, 0.8).item() == pytest.approx(0.4**2)
-    assert consistency(unsure, sure, 0.95).item() == 0
+    assert consistency_loss(unsure, sure, 0.8).item() == pytest.approx(0.4**2)
+    assert consistency_loss(unsure, sure, 0.95).item() == 0
     both = torch.cat([sure, unsure])
-    assert consistency(torch.cat([unsure, sure]), both, 0.8).item() == pytest.approx(
+    assert consistency_loss(torch.cat([unsure, sure]), both, 0.8).item() == pytest.approx(
         0.4**2 / 2
     )  # of two samples one counts
     assert class_balance(unsure).item() == pytest.approx(math.log(2))
@@ -51,7 +51,7 @@ def test_counts_follow_at_once_and_averages_slowly():
     teacher, student = nn.BatchNorm1d(1), nn.BatchNorm1d(1)
     student.running_mean.fill_(10.0)
     student.num_batches_tracked.fill_(5)
-    follow(teacher, student, 0.9)
+    update_teacher(teacher, student, 0.9)
     assert teacher.running_mean.item() == pytest.approx(1.0) and teacher.num_batches_tracked == 5
 
 
@@ -61,7 +61,7 @@ def test_images_are_shifted_each_in_its_own_way_by_up_to_two_pixels(monkeypatch)
     monkeypatch.setattr(se, "NOISE", 0.0)
     x = torch.zeros(200, 1, 9, 13)
     x[:, :, 4, 6] = 1.0
-    moved = changed(x)
+    moved = augment(x)
     column = (moved * torch.arange(13.0)).sum((1, 2, 3)) - 6
     row = (moved * torch.arange(9.0)[:, None]).sum((1, 2, 3)) - 4
     for way in (column, row):
@@ -72,11 +72,11 @@ def test_images_are_shifted_each_in_its_own_way_by_up_to_two_pixels(monkeypatch)
 def test_images_lean_and_are_noisy(monkeypatch):
     torch.manual_seed(0)
     grey = torch.full((100, 1, 10, 10), 0.5)
-    assert float((changed(grey) - grey).std()) == pytest.approx(0.1, rel=0.1)
+    assert float((augment(grey) - grey).std()) == pytest.approx(0.1, rel=0.1)
     monkeypatch.setattr(se, "NOISE", 0.0)
     monkeypatch.setattr(se, "SHIFT", 0.0)
     slope = torch.linspace(-0.9, 0.9, 10).expand(100, 1, 10, 10)  # each pixel is its own place
-    middle = changed(slope)[:, 0, 3:7, 3:7]
+    middle = augment(slope)[:, 0, 3:7, 3:7]
     along = (middle[:, :, 3] - middle[:, :, 0]).mean(1) / 0.6
     assert float(along.mean()) == pytest.approx(1, abs=0.05) and float(
         along.std()

@@ -1,4 +1,4 @@
-"""Batch transforms: what each does to an image, by slow and obvious code, and what none of them may do."""
+"""Batch transforms, checked against slow literal versions."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from unseen import UnseenError
 from unseen.api import Batch
 from unseen.augmentations import (
     AUGMENTATIONS,
-    augmentations_named,
-    augmented,
+    augment_batch,
+    augmentation_names,
     auto_augment,
     autoaugment,
     cutout,
     randconv,
 )
-from unseen.augmentations.random_convolution import deformed_convolution, sampling_grid
+from unseen.augmentations.random_convolution import deformable_convolution, sampling_grid
 
 
 def photos(n=8, side=32):
@@ -67,7 +67,7 @@ def test_autoaugment_without_kornia_names_the_extra(monkeypatch):
         autoaugment(photos())
 
 
-def slow_deformed_convolution(x, weight, shake):
+def slow_deformable_convolution(x, weight, shake):
     """Every tap of every pixel by hand: bilinear, zero outside."""
     n, _, height, width = x.shape
     out = torch.zeros(n, weight.shape[0], height, width, dtype=x.dtype)
@@ -98,11 +98,11 @@ def test_the_deformed_convolution_is_what_it_says():
     weight = torch.randn(3, 3, 3, 3, generator=g, dtype=torch.float64)
     still = sampling_grid(torch.zeros(9, 6, 5, 2, dtype=torch.float64))
     torch.testing.assert_close(
-        deformed_convolution(x, weight, still), F.conv2d(x, weight, padding=1)
+        deformable_convolution(x, weight, still), F.conv2d(x, weight, padding=1)
     )
     shake = 0.4 * torch.randn(9, 6, 5, 2, generator=g, dtype=torch.float64)
-    expected = slow_deformed_convolution(x, weight, shake)
-    torch.testing.assert_close(deformed_convolution(x, weight, sampling_grid(shake)), expected)
+    expected = slow_deformable_convolution(x, weight, shake)
+    torch.testing.assert_close(deformable_convolution(x, weight, sampling_grid(shake)), expected)
 
 
 def test_randconv_leaves_a_share_of_the_images_alone():
@@ -127,18 +127,18 @@ def test_randconv_changes_colour_and_texture_but_keeps_edges_where_they_are():
 def test_a_batch_is_transformed_by_name_or_by_ones_own_function():
     batch = Batch((photos(),), torch.arange(8) % 3)
     torch.manual_seed(0)
-    assert not torch.equal(augmented(batch, "cutout").x[0], batch.x[0])
-    assert torch.equal(augmented(batch, lambda x: 1 - x).x[0], 1 - batch.x[0])
-    assert augmented(batch, None) is batch
+    assert not torch.equal(augment_batch(batch, "cutout").x[0], batch.x[0])
+    assert torch.equal(augment_batch(batch, lambda x: 1 - x).x[0], 1 - batch.x[0])
+    assert augment_batch(batch, None) is batch
 
 
 def test_errors_name_what_there_is_and_what_is_needed():
     with pytest.raises(
         UnseenError, match=r'no augmentation "blur"; there are: cutout, autoaugment, randconv'
     ):
-        augmentations_named("blur")
+        augmentation_names("blur")
     with pytest.raises(UnseenError, match=r"augment=cutout needs images.*\(4, 5000\)"):
-        augmented(Batch((torch.rand(4, 5000),), torch.zeros(4, dtype=torch.long)), "cutout")
+        augment_batch(Batch((torch.rand(4, 5000),), torch.zeros(4, dtype=torch.long)), "cutout")
 
 
 @pytest.mark.parametrize("name", ["autoaugment", "randconv"])
@@ -149,15 +149,15 @@ def test_images_that_were_normalised_already_are_refused(name):
 
 def test_label_maps_are_not_left_behind():
     batch = Batch((photos(4),), torch.zeros(4, 32, 32, dtype=torch.long))
-    with pytest.raises(UnseenError, match="not of label maps"):
-        augmented(batch, "autoaugment")
-    assert augmented(batch, "randconv").y is batch.y
+    with pytest.raises(UnseenError, match="not of the label maps"):
+        augment_batch(batch, "autoaugment")
+    assert augment_batch(batch, "randconv").y is batch.y
 
 
 def test_flip_crop_moves_and_mirrors_and_invents_nothing():
     x = 0.25 + 0.5 * torch.rand(64, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     torch.manual_seed(0)
-    out = augmented(Batch((x,), torch.zeros(64, dtype=torch.long)), "flip_crop").x[0]
+    out = augment_batch(Batch((x,), torch.zeros(64, dtype=torch.long)), "flip_crop").x[0]
     padded = torch.nn.functional.pad(x, (4, 4, 4, 4))
     kinds = set()
     for image, moved in zip(
@@ -183,8 +183,9 @@ def test_flip_crop_moves_and_mirrors_and_invents_nothing():
 def test_several_augmentations_come_one_after_the_other():
     batch = Batch((photos(4),), torch.zeros(4, dtype=torch.long))
     torch.manual_seed(0)
-    together = augmented(batch, ["flip_crop", "cutout"])
+    together = augment_batch(batch, ["flip_crop", "cutout"])
     torch.manual_seed(0)
-    assert torch.equal(together.x[0], augmented(augmented(batch, "flip_crop"), "cutout").x[0])
+    one_by_one = augment_batch(augment_batch(batch, "flip_crop"), "cutout")
+    assert torch.equal(together.x[0], one_by_one.x[0])
     with pytest.raises(UnseenError, match='no augmentation "blur"'):
-        augmented(batch, ["cutout", "blur"])
+        augment_batch(batch, ["cutout", "blur"])

@@ -14,7 +14,7 @@ from torch.distributions import Normal, kl_divergence
 import unseen
 from unseen import METHODS, UnseenError
 from unseen.functional.noise import Gaussian
-from unseen.methods.bnn import drawn, inverse_softplus, kl_to_prior, random_weights
+from unseen.methods.bnn import inverse_softplus, kl_to_prior, random_parameters, sample_weights
 from unseen.methods.sampled_passes import moments, predictive_variance
 
 BNN = METHODS["bnn"]
@@ -58,12 +58,12 @@ def test_the_loss_is_the_drawn_networks_and_the_weighted_kl():
 
 def test_every_conv_and_linear_weight_is_random_and_norms_are_not():
     model = TinyNet(norm=True)
-    fans = random_weights(model)
+    fans = random_parameters(model)
     layers = ("conv1", "conv2", "fc1", "fc2")
     assert set(fans) == {f"{layer}.{part}" for layer in layers for part in ("weight", "bias")}
     assert fans["conv1.weight"] == fans["conv1.bias"] == 2 * 3 * 3 and fans["fc2.weight"] == 6
     model.fc1.weight.requires_grad_(False)
-    assert "fc1.weight" not in random_weights(model)
+    assert "fc1.weight" not in random_parameters(model)
     net = net_of(nn.Linear(4, 3), sigma_start=0.2)  # a layer as a whole model
     torch.testing.assert_close(net.posterior()["weight"].sigma, torch.full((3, 4), 0.2 / 2))
     assert F.softplus(torch.tensor(inverse_softplus(0.03))) == pytest.approx(0.03, rel=1e-4)
@@ -94,7 +94,7 @@ def test_the_kl_pulls_the_scales_to_the_prior():
 def test_draws_scatter_as_the_posterior_says():
     q = {"w": Gaussian(torch.tensor([1.0, -2.0]), torch.tensor([0.5, 0.1]))}
     g = torch.Generator().manual_seed(0)
-    draws = torch.stack([drawn(q, g)["w"] for _ in range(4000)])
+    draws = torch.stack([sample_weights(q, g)["w"] for _ in range(4000)])
     torch.testing.assert_close(draws.mean(0), q["w"].mu, atol=0.03, rtol=0)
     torch.testing.assert_close(draws.std(0), q["w"].sigma, atol=0.02, rtol=0)
 
@@ -113,9 +113,13 @@ def test_a_prediction_is_the_mean_of_its_passes_and_repeats_itself():
     net, batch = net_of(passes=5, sigma_start=2.0), tiny_batch()
     with torch.no_grad():
         passes = torch.stack([
-            torch.func.functional_call(net.model, drawn(net.posterior(), torch.Generator().manual_seed(k)), batch.x).softmax(1)
+            torch.func.functional_call(
+                net.model,
+                sample_weights(net.posterior(), torch.Generator().manual_seed(k)),
+                batch.x,
+            ).softmax(1)
             for k in range(5)
-        ])  # fmt: skip
+        ])
     logits, features = net.predict_with_features(batch.x)
     torch.testing.assert_close(logits.exp(), passes.mean(0))
     torch.testing.assert_close(features, passes.var(0).sum(1, keepdim=True))

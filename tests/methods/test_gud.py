@@ -70,7 +70,7 @@ def test_the_climb_raises_the_objective_and_moves_nothing_but_the_samples(norm):
     model, batch = trained_tiny(norm)
     net = make(model, ascent_steps=40, ascent_lr=0.5)
     before = copy.deepcopy(model.state_dict())
-    x = net.fictitious(batch)
+    x = net.adversarial(batch)
     assert all(torch.equal(before[name], t) for name, t in model.state_dict().items())
     assert all(p.grad is None for p in model.parameters()) and all(
         m.training for m in model.modules()
@@ -87,7 +87,7 @@ def test_gamma_bounds_the_way_in_the_embedding():
     model, batch = trained_tiny()
     ways = []
     for gamma in (0.0, 1.0, 30.0):
-        x = make(model, ascent_steps=200, ascent_lr=0.02, gamma=gamma).fictitious(batch)
+        x = make(model, ascent_steps=200, ascent_lr=0.02, gamma=gamma).adversarial(batch)
         ways.append(
             float(
                 (embedding_of(model, x) - embedding_of(model, batch.x[0])).square().mean().detach()
@@ -99,8 +99,8 @@ def test_gamma_bounds_the_way_in_the_embedding():
 def test_where_a_sample_ends_does_not_depend_on_its_batch():
     model, batch = trained_tiny(norm=True)
     net = make(nn.Sequential(model, nn.Dropout()), embedding="0.fc1")
-    alone = net.fictitious(Batch((batch.x[0][:1],), batch.y[:1]))
-    torch.testing.assert_close(net.fictitious(batch)[:1], alone)
+    alone = net.adversarial(Batch((batch.x[0][:1],), batch.y[:1]))
+    torch.testing.assert_close(net.adversarial(batch)[:1], alone)
 
 
 # ---------------------------------------------------------------------------------------------------- rounds and pool
@@ -232,7 +232,7 @@ def test_inputs_that_cannot_climb_are_refused():
     model = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(8, 3))
     with pytest.raises(
         UnseenError,
-        match=r"gud moves its input, so it needs one input of floats .* \(4, 2\) of int64",
+        match=r"gud perturbs its input: expected one float input .* got \(4, 2\) of int64",
     ):
         make(model, embedding="1").step(Batch((torch.zeros(4, 2).long(),), torch.zeros(4).long()))
 

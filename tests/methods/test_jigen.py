@@ -9,7 +9,7 @@ from torch import nn
 
 from unseen import UnseenError
 from unseen.api import Batch
-from unseen.methods.jigen import JiGen, distant_orders, shuffled
+from unseen.methods.jigen import JiGen, distant_permutations, shuffle_tiles
 from unseen.models import DigitsNet
 
 
@@ -22,7 +22,7 @@ def make(model=None, **settings):
 
 
 def test_the_orders_are_distinct_and_far_apart():
-    orders = distant_orders(31)
+    orders = distant_permutations(31)
     assert orders.shape == (31, 9) and orders[0].tolist() == list(range(9))
     assert all(sorted(order) == list(range(9)) for order in orders.tolist())
     apart = (orders[:, None] != orders).sum(2)[~torch.eye(31, dtype=torch.bool)]
@@ -38,7 +38,7 @@ def test_the_orders_are_distinct_and_far_apart():
 
 def test_the_first_orders_are_as_far_apart_as_can_be():
     """Nine orders can differ in every tile, and no tenth can."""
-    orders = distant_orders(10)
+    orders = distant_permutations(10)
     apart = (orders[:, None] != orders).sum(2)
     assert (apart[:9, :9] + 9 * torch.eye(9, dtype=torch.int64) == 9).all() and apart[
         9, :9
@@ -51,30 +51,30 @@ def test_the_first_orders_are_as_far_apart_as_can_be():
 def test_shuffling_by_hand():
     x = torch.arange(9.0).view(1, 1, 3, 3)
     order = torch.tensor([[8, 0, 1, 2, 3, 4, 5, 6, 7]])
-    assert shuffled(x, order).flatten().tolist() == [8, 0, 1, 2, 3, 4, 5, 6, 7]
+    assert shuffle_tiles(x, order).flatten().tolist() == [8, 0, 1, 2, 3, 4, 5, 6, 7]
     big = x.repeat_interleave(2, 2).repeat_interleave(
         4, 3
     )  # tiles of 2 x 4 pixels, each of one value
-    assert shuffled(big, order)[0, 0, ::2, ::4].flatten().tolist() == [8, 0, 1, 2, 3, 4, 5, 6, 7]
+    assert shuffle_tiles(big, order)[0, 0, ::2, ::4].flatten().tolist() == [8, 0, 1, 2, 3, 4, 5, 6, 7]
 
 
 @pytest.mark.parametrize("size", [(9, 9), (32, 32), (8, 10), (3, 4)])
 def test_shuffling_back_gives_the_image_back(size):
     torch.manual_seed(0)
     x, orders = torch.rand(5, 2, *size), torch.stack([torch.randperm(9) for _ in range(5)])
-    once = shuffled(x, orders)
+    once = shuffle_tiles(x, orders)
     assert once.shape == x.shape and not torch.equal(once, x)
-    assert torch.equal(shuffled(once, orders.argsort(1)), x)
+    assert torch.equal(shuffle_tiles(once, orders.argsort(1)), x)
     assert torch.equal(
         once.flatten(2).sort(2).values, x.flatten(2).sort(2).values
     )  # the same pixels, elsewhere
-    assert torch.equal(shuffled(x, torch.arange(9).expand(5, 9)), x)
+    assert torch.equal(shuffle_tiles(x, torch.arange(9).expand(5, 9)), x)
 
 
 def test_an_image_of_32_keeps_a_border_of_one_pixel():
     torch.manual_seed(0)
     x = torch.rand(1, 1, 32, 32)
-    moved = shuffled(x, distant_orders(2)[1:]) != x
+    moved = shuffle_tiles(x, distant_permutations(2)[1:]) != x
     inside = torch.zeros(32, 32, dtype=torch.bool)
     inside[1:31, 1:31] = True
     assert not moved[0, 0][~inside].any() and moved[0, 0][inside].all()
@@ -102,7 +102,7 @@ def test_the_head_learns_the_puzzles_and_the_model_its_classes():
     net = make(model, embedding="2", puzzles=5)
     batch = tinted(999, 60)
     puzzle = torch.arange(60) % 6
-    mixed = shuffled(batch.x[0], net.orders[puzzle])
+    mixed = shuffle_tiles(batch.x[0], net.orders[puzzle])
 
     def told_right():
         with torch.no_grad():
@@ -182,7 +182,7 @@ def test_it_takes_the_digits_net_with_images_of_32():
 
 def test_what_cannot_be_cut_into_tiles_is_refused():
     model = nn.Sequential(nn.Flatten(), nn.Linear(8, 6), nn.Linear(6, 3))
-    with pytest.raises(UnseenError, match="3 x 3 tiles; these have only 2 x 2 pixels"):
+    with pytest.raises(UnseenError, match="3 x 3 tiles; these have 2 x 2 pixels"):
         make(model, embedding="1").step(
             Batch((torch.rand(4, 2, 2, 2),), torch.zeros(4, dtype=torch.int64))
         )
@@ -198,5 +198,5 @@ def test_settings_are_checked():
     for share in (0.0, 1.5):
         with pytest.raises(UnseenError, match="ordered_share"):
             make(ordered_share=share)
-    with pytest.raises(UnseenError, match="nine tiles have 362880 orders"):
+    with pytest.raises(UnseenError, match="nine tiles have 362880 permutations"):
         make(puzzles=400_000)

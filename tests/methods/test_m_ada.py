@@ -13,7 +13,7 @@ from torch import nn
 from unseen import ERM, UnseenError
 from unseen.api import Batch, cross_entropy
 from unseen.methods.gud import GUD
-from unseen.methods.m_ada import MADA, AutoEncoder, flat, mmd
+from unseen.methods.m_ada import MADA, AutoEncoder, flatten, mmd
 from unseen.training.checkpoint import restore_training_state, training_state
 
 
@@ -70,11 +70,11 @@ def test_v_learns_to_reconstruct_and_its_codes_to_look_like_the_prior():
 
 
 def test_large_images_are_seen_in_small_and_everything_else_as_it_is():
-    assert flat(torch.rand(2, 3, 50, 20)).shape == (2, 3 * 32 * 20)
+    assert flatten(torch.rand(2, 3, 50, 20)).shape == (2, 3 * 32 * 20)
     image, block = torch.rand(2, 3, 32, 32), torch.ones(1, 1, 2, 2)
-    torch.testing.assert_close(flat(torch.kron(image, block)), image.flatten(1))
-    assert torch.equal(flat(image), image.flatten(1))
-    assert flat(torch.rand(2, 40, 50)).shape == (2, 2000)
+    torch.testing.assert_close(flatten(torch.kron(image, block)), image.flatten(1))
+    assert torch.equal(flatten(image), image.flatten(1))
+    assert flatten(torch.rand(2, 40, 50)).shape == (2, 2000)
 
 
 def test_v_learns_the_source_stands_still_in_a_round_then_learns_the_newest_domain_and_goes():
@@ -141,10 +141,10 @@ def test_the_relaxation_drives_samples_further_from_the_source(relaxation):
             rows = torch.arange(8) + 8 * (i % 7)
             net.step(Batch((x[rows],), rows % 3))
         start = Batch((x[56:],), torch.arange(8) % 3)
-        far, v = net.fictitious(start), net.autoencoder
+        far, v = net.adversarial(start), net.autoencoder
         ways.append(float((far - start.x[0]).flatten(1).norm(dim=1).mean()))
         with torch.no_grad():
-            to = flat(far) if relaxation == "error" else v(start.x[0])
+            to = flatten(far) if relaxation == "error" else v(start.x[0])
             errors.append(float((v(far) - to).square().sum(1).mean()))
     assert 1.5 * ways[0] < ways[2] and ways[0] < ways[1] < ways[2]
     assert 3 * errors[0] < errors[1] < errors[2] / 3
@@ -156,7 +156,7 @@ def test_without_the_relaxation_the_climb_is_guds():
         net.step(tiny_batch(seed=i))
     gud = GUD(copy.deepcopy(net.model), embedding="fc1", ascent_steps=3)
     torch.testing.assert_close(
-        net.fictitious(tiny_batch(seed=9)), gud.fictitious(tiny_batch(seed=9))
+        net.adversarial(tiny_batch(seed=9)), gud.adversarial(tiny_batch(seed=9))
     )
 
 
@@ -350,7 +350,7 @@ def test_bad_settings_are_named(settings, text):
 
 def test_inputs_that_cannot_climb_are_refused_at_once():
     model = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(8, 3))
-    with pytest.raises(UnseenError, match="m_ada moves its input, so it needs one input of floats"):
+    with pytest.raises(UnseenError, match="m_ada perturbs its input: expected one float input"):
         make(model, embedding="1").step(Batch((torch.zeros(4, 2).long(),), torch.zeros(4).long()))
 
 

@@ -9,7 +9,7 @@ from tiny import TinyNet, tiny_batch
 from torch import nn
 
 from unseen import METHODS, UnseenError
-from unseen.methods.mc_dropout import thinning
+from unseen.methods.mc_dropout import dropout_mask
 
 MCDropout = METHODS["mc_dropout"]
 
@@ -22,11 +22,11 @@ def net_of(model=None, **settings):
 
 
 def test_a_mask_drops_the_stated_share_and_keeps_the_mean():
-    mask = thinning(torch.zeros(4, 20_000), 0.3, seed=1)
+    mask = dropout_mask(torch.zeros(4, 20_000), 0.3, seed=1)
     assert mask.shape == (20_000,) and mask.unique().tolist() == pytest.approx([0, 1 / 0.7])
     assert float((mask == 0).float().mean()) == pytest.approx(0.3, abs=0.01)
     assert float(mask.mean()) == pytest.approx(1, abs=0.02)
-    assert not torch.equal(mask, thinning(torch.zeros(4, 20_000), 0.3, seed=2))
+    assert not torch.equal(mask, dropout_mask(torch.zeros(4, 20_000), 0.3, seed=2))
 
 
 def test_training_drops_features_of_the_embedding_and_leaves_no_hook():
@@ -53,7 +53,7 @@ def test_a_prediction_is_the_mean_over_thinned_networks():
             )
         )
         passes = torch.stack(
-            [net.model.fc2(torch.tanh(z * thinning(z, 0.5, k))).softmax(1) for k in range(6)]
+            [net.model.fc2(torch.tanh(z * dropout_mask(z, 0.5, k))).softmax(1) for k in range(6)]
         )
     logits, features = net.predict_with_features(batch.x)
     torch.testing.assert_close(logits.exp(), passes.mean(0))
@@ -95,7 +95,7 @@ def test_a_model_whose_batch_may_not_grow_runs_every_pass():
     net, plain = net_of(KnowsItsBatch()), net_of()
     plain.model.load_state_dict(net.model.state_dict())
     torch.testing.assert_close(net.predict(tiny_batch().x), plain.predict(tiny_batch().x))
-    assert net._may_fold is False and plain._may_fold is True
+    assert net._can_fold is False and plain._can_fold is True
 
 
 def test_maps_of_logits_are_averaged_over_pixels():

@@ -160,7 +160,7 @@ def test_a_model_whose_last_layer_is_not_its_last_is_told_to_say_its_classes():
             self.unused = nn.Linear(6, 5)
 
     with pytest.raises(
-        UnseenError, match="the model has 3 outputs, par's patch classifier 5: say classes=3"
+        UnseenError, match="the model has 3 outputs, par's patch classifier 5: set classes=3"
     ):
         PAR(Backwards()).step(tiny_batch())
     assert torch.isfinite(PAR(Backwards(), classes=3).step(tiny_batch())["loss"])
@@ -169,6 +169,6 @@ def test_a_model_whose_last_layer_is_not_its_last_is_told_to_say_its_classes():
 def test_labels_of_pixels_are_refused():
     x, y = tiny_batch().x, torch.zeros(4, 6, 6, dtype=torch.int64)
     with pytest.raises(
-        UnseenError, match=r"par needs one label a sample, \(N,\); these are \(4, 6, 6\)"
+        UnseenError, match=r"par needs one label per sample, \(N,\), got \(4, 6, 6\)"
     ):
         PAR(nn.Sequential(nn.Conv2d(2, 3, 3))).step(Batch(x, y))

@@ -9,7 +9,7 @@ from torch import nn
 
 from unseen import UnseenError
 from unseen.api import Batch, cross_entropy
-from unseen.methods.self_super import SelfSuper, rotations, turns
+from unseen.methods.self_super import SelfSuper, rotate, rotation_labels
 from unseen.nn.heads import EmbeddingHead, embed, width_at
 
 
@@ -29,12 +29,12 @@ def make(model=None, **settings):
 
 def rotations_told(net: SelfSuper, x: torch.Tensor) -> torch.Tensor:
     with torch.no_grad():
-        return net.head(embed(net.model, "fc1", (rotations(x),))).argmax(1)
+        return net.head(embed(net.model, "fc1", (rotate(x),))).argmax(1)
 
 
 def test_rotations_by_hand():
     x = torch.tensor([[1.0, 2], [3, 4]]).view(1, 1, 2, 2)
-    both = rotations(torch.cat([x, 10 * x]))
+    both = rotate(torch.cat([x, 10 * x]))
     assert both[::2].tolist() == [
         [[[1, 2], [3, 4]]],
         [[[2, 4], [1, 3]]],
@@ -42,15 +42,15 @@ def test_rotations_by_hand():
         [[[3, 1], [4, 2]]],
     ]
     assert both[1::2].tolist() == (10 * both[::2]).tolist()
-    assert turns(2).tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert rotation_labels(2).tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 def test_the_head_learns_which_way_is_up_and_the_model_its_classes():
     net, fresh = make(), slopes(999, 32)
-    before = (rotations_told(net, fresh.x[0]) == turns(32)).float().mean()
+    before = (rotations_told(net, fresh.x[0]) == rotation_labels(32)).float().mean()
     for seed in range(150):
         net.step(slopes(seed))
-    assert before < 0.5 and (rotations_told(net, fresh.x[0]) == turns(32)).float().mean() > 0.9
+    assert before < 0.5 and (rotations_told(net, fresh.x[0]) == rotation_labels(32)).float().mean() > 0.9
     assert (net.predict(fresh.x).argmax(1) == fresh.y).float().mean() > 0.9
     assert int(net.steps_done) == 150
 
@@ -133,7 +133,7 @@ def test_without_an_embedding_it_says_what_to_name():
 
 def test_images_that_cannot_be_turned_are_refused():
     model = nn.Sequential(nn.Flatten(), nn.Linear(96, 6), nn.Linear(6, 3))
-    with pytest.raises(UnseenError, match="they must be square; these are 6 x 8"):
+    with pytest.raises(UnseenError, match="expected square images, got 6 x 8"):
         make(model, embedding="1").step(
             Batch((torch.rand(4, 2, 6, 8),), torch.zeros(4, dtype=torch.int64))
         )

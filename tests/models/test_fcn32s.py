@@ -12,7 +12,7 @@ from torch import nn
 
 from unseen.errors import UnseenError
 from unseen.models import FCN32s, ResNet
-from unseen.models.fcn32s import MEAN, SPREAD
+from unseen.models.fcn32s import MEAN, STD
 from unseen.models.resnet import BasicBlock, Bottleneck
 
 PUBLISHED = {
@@ -136,11 +136,11 @@ def test_width_scales_every_layer_but_the_last():
 def test_colours_are_normalised_inside_the_model():
     net, given = FCN32s(2, depth=18, width=0.125).eval(), []
     net.body.register_forward_pre_hook(lambda _, args: given.append(args[0]))
-    mean, spread = (torch.tensor(t).view(1, 3, 1, 1) for t in (MEAN, SPREAD))
+    mean, std = (torch.tensor(t).view(1, 3, 1, 1) for t in (MEAN, STD))
     net(mean.expand(1, 3, 32, 32))
-    net((mean + spread).expand(1, 3, 32, 32))
+    net((mean + std).expand(1, 3, 32, 32))
     assert given[0].abs().max() < 1e-6 and (given[1] - 1).abs().max() < 1e-5
-    assert not {"mean", "spread"} & net.state_dict().keys(), "constants, not weights"
+    assert not {"mean", "std"} & net.state_dict().keys(), "constants, not weights"
 
 
 @pytest.mark.parametrize("wrong, said", [
@@ -184,7 +184,7 @@ def test_a_file_of_the_same_depth_fits(tmp_path, name):
 @pytest.mark.parametrize(
     "spoil, said",
     [
-        ({"conv1.weight": torch.full((8, 3, 7, 7), torch.nan)}, "not finite numbers: conv1.weight"),
+        ({"conv1.weight": torch.full((8, 3, 7, 7), torch.nan)}, "not finite: conv1.weight"),
         ({7: torch.zeros(1)}, "state dict"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Adapting a trained model to a new domain: one file per method. ADAPTATIONS is the table that everything else reads."""
+"""Adaptation to a new domain, one file per method. ADAPTATIONS is the registry."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from unseen.errors import UnseenError
 
 ADAPTATIONS: dict[str, type[Adaptation]] = {
     kind.name: kind for kind in (FineTune, FADA, CCSA, DirtT, SelfEnsembling, SBADA)
-}  # fmt: skip
+}
 
 
 def adaptation_named(name: str) -> type[Adaptation]:
+    """Return the adaptation class of that name."""
     if name not in ADAPTATIONS:
         raise UnseenError(f'no adaptation "{name}"; there are: {", ".join(ADAPTATIONS)}')
     return ADAPTATIONS[name]
@@ -38,9 +39,16 @@ def adapted_model(
     progress: bool = False,
     **settings: Any,
 ) -> nn.Module:
-    """A copy of the model, adapted by the method of that name to `target`: the labelled few, or all of it without labels.
+    """Return a copy of the model adapted to `target`.
 
-    The seed owns every random number, and torch's own are left as they were.
+    Args:
+        name: Name of the adaptation method, a key of ADAPTATIONS.
+        model: The trained model; it is not changed.
+        source: Training data of the source domain.
+        target: A few labelled samples, or all samples (labels unused), as the method needs.
+        seed: Seed of all random numbers; torch's global generator is left unchanged.
+        progress: Show a progress bar.
+        settings: Keyword arguments of the method.
     """
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -50,6 +58,13 @@ def adapted_model(
 
 
 __all__ = [
-    "ADAPTATIONS", "FEW_LABELS", "UNLABELLED", "Adaptation", "Labelled", "adaptation_named", "adapted_model", "draw_shots",
+    "ADAPTATIONS",
+    "FEW_LABELS",
+    "UNLABELLED",
+    "Adaptation",
+    "Labelled",
+    "adaptation_named",
+    "adapted_model",
+    "draw_shots",
     "fine_tune",
-]  # fmt: skip
+]

@@ -1,4 +1,4 @@
-"""CCSA: same classes of source and target together in the embedding, different classes apart by a margin."""
+"""CCSA: contrastive alignment of source and target classes in the embedding."""
 
 from __future__ import annotations
 
@@ -16,28 +16,36 @@ from unseen.checks import check_fraction, check_positive
 def alignment_and_separation(
     source: Tensor, ys: Tensor, target: Tensor, yt: Tensor, margin: float
 ) -> tuple[Tensor, Tensor]:
-    """Mean of d^2 / 2 over pairs of one class, and of max(0, margin - d)^2 / 2 over pairs of two; 0 where there are none."""
+    """Compute the two pair losses; each is 0 if there are no such pairs.
+
+    Alignment is the mean of d^2 / 2 over pairs of the same class, separation the mean of
+    max(0, margin - d)^2 / 2 over pairs of different classes.
+    """
     distance = pairwise_distance(source, target)
     same = ys[:, None] == yt[None, :]
-    together, apart = distance.square() / 2, (margin - distance).clamp(min=0).square() / 2
-    return _mean_where(together, same), _mean_where(apart, ~same)
+    alignment = distance.square() / 2
+    separation = (margin - distance).clamp(min=0).square() / 2
+    return _masked_mean(alignment, same), _masked_mean(separation, ~same)
 
 
 def pairwise_distance(a: Tensor, b: Tensor) -> Tensor:
-    """Euclidean distances (N, D), (M, D) -> (N, M), with a gradient of 0 where two points coincide."""
+    """Compute Euclidean distances (N, D), (M, D) -> (N, M), with zero gradient at distance 0."""
     return ((a[:, None] - b[None]).square().sum(-1) + 1e-12).sqrt()
 
 
-def _mean_where(values: Tensor, chosen: Tensor) -> Tensor:
-    return (values * chosen).sum() / chosen.sum().clamp(min=1)
+def _masked_mean(values: Tensor, mask: Tensor) -> Tensor:
+    return (values * mask).sum() / mask.sum().clamp(min=1)
 
 
 class CCSA(Adaptation):
-    """Learn the classes of both domains while pairs of source and target samples pull and push each other."""
+    """Classify both domains and align or separate pairs of source and target samples."""
 
     name = "ccsa"
-    summary = "pairs of one class together, of two classes apart, across the domains"
-    paper = "Motiian, Piccirilli, Adjeroh, Doretto, Unified deep supervised domain adaptation and generalization, ICCV 2017"
+    summary = "aligns pairs of the same class across domains, separates the others"
+    paper = (
+        "Motiian, Piccirilli, Adjeroh, Doretto, Unified deep supervised domain adaptation and "
+        "generalization, ICCV 2017"
+    )
     needs = FEW_LABELS
 
     def __init__(
@@ -60,11 +68,16 @@ class CCSA(Adaptation):
         z, logits = self._embed(
             tuple(torch.cat(both) for both in zip(source.x, target.x, strict=True))
         )
-        z = F.normalize(
-            z
-        )  # any model's embedding: on the unit sphere distances lie in 0..2, and a margin of 1 means something
-        together, apart = alignment_and_separation(z[:n], source.y, z[n:], target.y, self.margin)
-        classes = self._loss(logits[:n], source.y) + self._loss(logits[n:], target.y)
-        loss = (1 - self.pair_weight) * classes + self.pair_weight * (together + apart)
+        # On the unit sphere distances lie in 0..2, so the margin means the same for every model.
+        z = F.normalize(z)
+        alignment, separation = alignment_and_separation(
+            z[:n], source.y, z[n:], target.y, self.margin
+        )
+        class_loss = self._loss(logits[:n], source.y) + self._loss(logits[n:], target.y)
+        loss = (1 - self.pair_weight) * class_loss + self.pair_weight * (alignment + separation)
         descend(self.optimizer, loss)
-        return {"loss": loss.detach(), "together": together.detach(), "apart": apart.detach()}
+        return {
+            "loss": loss.detach(),
+            "alignment": alignment.detach(),
+            "separation": separation.detach(),
+        }

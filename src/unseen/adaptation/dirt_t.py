@@ -1,4 +1,4 @@
-"""VADA, then DIRT-T: class boundaries that avoid the target's dense regions, then refined on the target alone."""
+"""VADA, then DIRT-T: decision boundaries that avoid dense regions of the target."""
 
 from __future__ import annotations
 
@@ -15,47 +15,48 @@ from unseen.checks import check_fraction, check_int, check_number, check_positiv
 from unseen.detection.source_statistics import entropy
 from unseen.errors import UnseenError
 
-PROBE = 1e-2  # length of the step that finds the direction; at VAT's 1e-6 the differences drown in single precision
+PROBE = 1e-2  # finite-difference step; VAT's 1e-6 is lost to rounding in single precision
 
 
 def conditional_entropy(logits: Tensor) -> Tensor:
-    """Mean entropy of the class probabilities: low where the model is decided."""
+    """Compute the mean entropy of the class probabilities."""
     return entropy(logits).mean()
 
 
 def divergence(p: Tensor, q: Tensor) -> Tensor:
-    """Mean KL(p || q) of two batches of logits."""
+    """Compute the mean KL(p || q) of two batches of logits."""
     log_p, log_q = p.log_softmax(1), q.log_softmax(1)
     return (log_p.exp() * (log_p - log_q)).sum(1).mean()
 
 
 def unit_length(x: Tensor) -> Tensor:
-    """Each sample scaled to Euclidean length 1; where all is 0 it stays 0."""
-    ones = (-1, *[1] * (x.dim() - 1))
-    x = x / x.flatten(1).abs().amax(1).clamp(min=1e-37).view(
-        ones
-    )  # a decided model's gradients square to 0 in single precision
-    return x / x.flatten(1).norm(dim=1).clamp(min=0.5).view(ones)
+    """Scale each sample to Euclidean norm 1; zeros stay zeros."""
+    shape = (-1, *[1] * (x.dim() - 1))
+    # Scale by the maximum first: the squares of a confident model's gradients underflow.
+    x = x / x.flatten(1).abs().amax(1).clamp(min=1e-37).view(shape)
+    return x / x.flatten(1).norm(dim=1).clamp(min=0.5).view(shape)
 
 
 def worst_direction(model: nn.Module, x: Tensor, logits: Tensor) -> Tensor:
-    """A unit direction for each sample in which the prediction changes fastest: one power iteration from a random one."""
+    """Return for each sample the unit direction of fastest change, by one power iteration."""
     direction = unit_length(torch.randn(x.shape).to(x)).requires_grad_()
-    moved = divergence(logits.detach(), model(x.detach() + PROBE * direction))
-    (gradient,) = torch.autograd.grad(moved, direction)
+    change = divergence(logits.detach(), model(x.detach() + PROBE * direction))
+    (gradient,) = torch.autograd.grad(change, direction)
     return unit_length(gradient)
 
 
 def virtual_adversarial_loss(model: nn.Module, x: Tensor, logits: Tensor, radius: float) -> Tensor:
-    """KL between the prediction and that of the worst neighbour at that distance."""
+    """Compute the KL between predictions at x and at the worst point at distance `radius`."""
     return divergence(logits.detach(), model(x + radius * worst_direction(model, x, logits)))
 
 
 class DirtT(Adaptation):
-    """VADA for the first share of the steps, then refinement that a teacher, the model some steps ago, holds back."""
+    """VADA for the first steps, then DIRT-T with an earlier copy of the model as teacher."""
 
     name = "dirt_t"
-    summary = "VADA (domain-adversarial, decided and smooth on the target), then DIRT-T's refinement without the source"
+    summary = (
+        "VADA (domain-adversarial with the cluster assumption), then DIRT-T on the target alone"
+    )
     paper = "Shu, Bui, Narui, Ermon, A DIRT-T approach to unsupervised domain adaptation, ICLR 2018"
     needs = UNLABELLED
 
@@ -87,58 +88,65 @@ class DirtT(Adaptation):
         self.discriminator.to(next(self.model.parameters()).device)
         self.teacher = copy.deepcopy(self.model).requires_grad_(False)
         self.optimizer = self._adam(self.model)
-        self.discriminator_optimizer = self._adam(
-            self.discriminator, lr=10 * self.lr
-        )  # it has to keep up with the model
+        # Faster, so that the discriminator keeps up with the model.
+        self.discriminator_optimizer = self._adam(self.discriminator, lr=10 * self.lr)
 
     def step(self, source: Batch, target: Batch, done: int) -> dict[str, Tensor]:
         for x in (source.x, target.x):
             if len(x) != 1 or not x[0].is_floating_point():
-                told = ", ".join(str(t.dtype).removeprefix("torch.") for t in x)
+                given = ", ".join(str(t.dtype).removeprefix("torch.") for t in x)
                 raise UnseenError(
-                    f"dirt_t moves inputs a little: it needs one input of floats, this model is given {told}"
+                    f"dirt_t perturbs its input: expected one float input, got {given}"
                 )
-        refining = done - round(self.vada_share * self.steps)
-        if refining < 0:
-            return self.adapt_both(source, target)
-        if refining % self.refresh == 0:
+        refinement_step = done - round(self.vada_share * self.steps)
+        if refinement_step < 0:
+            return self.vada_step(source, target)
+        if refinement_step % self.refresh == 0:
             self.teacher.load_state_dict(self.model.state_dict())
-        return self.refine(target.x[0])
+        return self.dirt_t_step(target.x[0])
 
-    def adapt_both(self, source: Batch, target: Batch) -> dict[str, Tensor]:
-        """One step of VADA."""
-        ours, theirs = source.x[0], target.x[0]
-        n = len(ours)
-        z, logits = self._embed((torch.cat([ours, theirs]),))
-        of_source = torch.zeros(len(z), 1, device=z.device)
-        of_source[:n] = 1
-        told_apart = F.binary_cross_entropy_with_logits(self.discriminator(z.detach()), of_source)
-        descend(self.discriminator_optimizer, told_apart)
-        fooled = F.binary_cross_entropy_with_logits(self.discriminator(z), 1 - of_source)
-        smooth = virtual_adversarial_loss(self.model, theirs, logits[n:], self.radius)
-        doubt = conditional_entropy(logits[n:])
+    def vada_step(self, source: Batch, target: Batch) -> dict[str, Tensor]:
+        """Take one step of VADA on both domains."""
+        xs, xt = source.x[0], target.x[0]
+        n = len(xs)
+        z, logits = self._embed((torch.cat([xs, xt]),))
+        is_source = torch.zeros(len(z), 1, device=z.device)
+        is_source[:n] = 1
+        discriminator_loss = F.binary_cross_entropy_with_logits(
+            self.discriminator(z.detach()), is_source
+        )
+        descend(self.discriminator_optimizer, discriminator_loss)
+        confusion = F.binary_cross_entropy_with_logits(self.discriminator(z), 1 - is_source)
+        smoothness = virtual_adversarial_loss(self.model, xt, logits[n:], self.radius)
+        entropy_loss = conditional_entropy(logits[n:])
         loss = (
             self._loss(logits[:n], source.y)
-            + self.domain_weight * fooled
-            + self.target_weight * (smooth + doubt)
+            + self.domain_weight * confusion
+            + self.target_weight * (smoothness + entropy_loss)
         )
         if self.source_smooth_weight:
             loss = loss + self.source_smooth_weight * virtual_adversarial_loss(
-                self.model, ours, logits[:n], self.radius
+                self.model, xs, logits[:n], self.radius
             )
         descend(self.optimizer, loss)
-        return {"loss": loss.detach(), "told_apart": told_apart.detach(), "entropy": doubt.detach()}
+        return {
+            "loss": loss.detach(),
+            "discriminator_loss": discriminator_loss.detach(),
+            "entropy": entropy_loss.detach(),
+        }
 
-    def refine(self, x: Tensor) -> dict[str, Tensor]:
-        """One step of DIRT-T, on the target alone."""
+    def dirt_t_step(self, x: Tensor) -> dict[str, Tensor]:
+        """Take one step of DIRT-T on the target alone."""
         logits = self.model(x)
         with torch.no_grad():
-            held = self.teacher(x)
-        smooth, doubt = (
-            virtual_adversarial_loss(self.model, x, logits, self.radius),
-            conditional_entropy(logits),
-        )
-        moved = divergence(held, logits)
-        loss = self.target_weight * (smooth + doubt) + self.teacher_weight * moved
+            teacher_logits = self.teacher(x)
+        smoothness = virtual_adversarial_loss(self.model, x, logits, self.radius)
+        entropy_loss = conditional_entropy(logits)
+        teacher_kl = divergence(teacher_logits, logits)
+        loss = self.target_weight * (smoothness + entropy_loss) + self.teacher_weight * teacher_kl
         descend(self.optimizer, loss)
-        return {"loss": loss.detach(), "moved": moved.detach(), "entropy": doubt.detach()}
+        return {
+            "loss": loss.detach(),
+            "teacher_kl": teacher_kl.detach(),
+            "entropy": entropy_loss.detach(),
+        }

@@ -1,4 +1,4 @@
-"""FADA: a discriminator tells four kinds of pairs apart; the model learns to pass its target samples off as source samples."""
+"""FADA: adversarial adaptation with a discriminator of four groups of pairs."""
 
 from __future__ import annotations
 
@@ -17,50 +17,49 @@ SAME_SOURCE, SAME_ACROSS, OTHER_SOURCE, OTHER_ACROSS = range(4)  # the paper's g
 
 
 class Pairs(NamedTuple):
-    """Indices of paired samples, into source and target samples one after the other, and each pair's group."""
+    """Indices of paired samples into the concatenation of source and target, and their groups."""
 
     first: Tensor
     second: Tensor
     group: Tensor
 
 
-def pairs_of(ys: Tensor, yt: Tensor, size: int) -> Pairs:
-    """Up to `size` random pairs of each group: one class or two, both of the source or one of each domain."""
+def draw_pairs(ys: Tensor, yt: Tensor, size: int) -> Pairs:
+    """Draw up to `size` pairs of each group: same or different class, within source or across."""
     n = len(ys)
-    of_source = torch.ones(n, n, dtype=torch.bool, device=ys.device).triu(
-        1
-    )  # no sample with itself, no pair twice
+    # Upper triangle: no sample with itself, no pair twice.
+    within = torch.ones(n, n, dtype=torch.bool, device=ys.device).triu(1)
     same_source, same_across = ys[:, None] == ys[None], ys[:, None] == yt[None]
-    kinds = (same_source & of_source, same_across, ~same_source & of_source, ~same_across)
-    found = []
-    for group, wanted in enumerate(kinds):
-        pairs = torch.nonzero(wanted)
+    masks = (same_source & within, same_across, ~same_source & within, ~same_across)
+    groups = []
+    for group, mask in enumerate(masks):
+        pairs = torch.nonzero(mask)
         pairs = pairs[torch.randperm(len(pairs))[:size].to(pairs.device)]
         shift = n if group in (SAME_ACROSS, OTHER_ACROSS) else 0
-        found.append(Pairs(pairs[:, 0], pairs[:, 1] + shift, torch.full_like(pairs[:, 0], group)))
-    return Pairs(*(torch.cat(parts) for parts in zip(*found, strict=True)))
+        groups.append(Pairs(pairs[:, 0], pairs[:, 1] + shift, torch.full_like(pairs[:, 0], group)))
+    return Pairs(*(torch.cat(parts) for parts in zip(*groups, strict=True)))
 
 
-def passed_off(group: Tensor) -> Tensor:
-    """What the model wants each pair taken for: pairs across the domains for pairs of the source, G2 -> G1 and G4 -> G3."""
+def confusion_target(group: Tensor) -> Tensor:
+    """Map pairs across domains to the group within the source: G2 -> G1, G4 -> G3."""
     return group.masked_fill(group == SAME_ACROSS, SAME_SOURCE).masked_fill(
         group == OTHER_ACROSS, OTHER_SOURCE
     )
 
 
 def confusion_loss(scores: Tensor, group: Tensor) -> Tensor:
-    """Cross-entropy of the pairs across the domains with the groups they should be taken for."""
+    """Compute the cross-entropy of pairs across domains with their confusion targets."""
     across = (group == SAME_ACROSS) | (group == OTHER_ACROSS)
     if not across.any():
         return scores.sum() * 0
-    return F.cross_entropy(scores[across], passed_off(group[across]))
+    return F.cross_entropy(scores[across], confusion_target(group[across]))
 
 
 class FADA(Adaptation):
-    """First the discriminator learns the four groups, then model and discriminator take turns."""
+    """Train the discriminator alone first, then alternate with the model."""
 
     name = "fada"
-    summary = "a discriminator of domain and class pairs, which the model learns to confuse"
+    summary = "the model learns to confuse a discriminator of domain-class pairs"
     paper = (
         "Motiian, Jones, Iranmanesh, Doretto, Few-shot adversarial domain adaptation, NeurIPS 2017"
     )
@@ -90,40 +89,40 @@ class FADA(Adaptation):
             nn.Linear(64, 4),
         ).to(next(self.model.parameters()).device)
         if self.steps <= discriminator_steps:
-            told = f"steps={steps} is no more than that, so the model would stay as it is"
             raise UnseenError(
-                f"fada trains its discriminator alone for discriminator_steps={discriminator_steps} first: {told}"
+                f"fada trains its discriminator alone for discriminator_steps="
+                f"{discriminator_steps} first: steps must be greater, not {steps}"
             )
         self.optimizer = self._adam(self.model)
         self.discriminator_optimizer = self._adam(self.discriminator, lr=discriminator_lr)
 
     def step(self, source: Batch, target: Batch, done: int) -> dict[str, Tensor]:
-        pairs = pairs_of(source.y, target.y, self.pairs)
-        confusing = done >= self.discriminator_steps
-        with torch.set_grad_enabled(confusing):
+        pairs = draw_pairs(source.y, target.y, self.pairs)
+        train_model = done >= self.discriminator_steps
+        with torch.set_grad_enabled(train_model):
             z, logits = self._embed(
                 tuple(torch.cat(both) for both in zip(source.x, target.x, strict=True))
             )
-        logs = self.confuse(z, logits, source.y, target.y, pairs) if confusing else {}
-        told_apart = self.tell_apart(z.detach(), pairs)
-        return {"loss": told_apart, **logs, "told_apart": told_apart}
+        logs = self.model_step(z, logits, source.y, target.y, pairs) if train_model else {}
+        discriminator_loss = self.discriminator_step(z.detach(), pairs)
+        return {"loss": discriminator_loss, **logs, "discriminator_loss": discriminator_loss}
 
-    def tell_apart(self, z: Tensor, pairs: Pairs) -> Tensor:
-        """The discriminator's turn: which group is a pair of?"""
+    def discriminator_step(self, z: Tensor, pairs: Pairs) -> Tensor:
+        """Update the discriminator to classify the group of each pair."""
         loss = F.cross_entropy(self.scores(z, pairs), pairs.group)
         descend(self.discriminator_optimizer, loss)
         return loss.detach()
 
-    def confuse(
+    def model_step(
         self, z: Tensor, logits: Tensor, ys: Tensor, yt: Tensor, pairs: Pairs
     ) -> dict[str, Tensor]:
-        """The model's turn: the classes of both domains, and target samples that pass for source samples."""
-        classes = self._loss(logits[: len(ys)], ys) + self._loss(logits[len(ys) :], yt)
+        """Update the model to classify both domains and to confuse the discriminator."""
+        class_loss = self._loss(logits[: len(ys)], ys) + self._loss(logits[len(ys) :], yt)
         confusion = confusion_loss(self.scores(z, pairs), pairs.group)
-        loss = classes + self.confusion_weight * confusion
+        loss = class_loss + self.confusion_weight * confusion
         descend(self.optimizer, loss)
         return {"loss": loss.detach(), "confusion": confusion.detach()}
 
     def scores(self, z: Tensor, pairs: Pairs) -> Tensor:
-        """The discriminator's logits of the four groups for each pair."""
+        """Return the discriminator's logits for each pair, (N, 4)."""
         return self.discriminator(torch.cat([z[pairs.first], z[pairs.second]], dim=1))

@@ -1,4 +1,4 @@
-"""Few-shot adaptation as the paper does it: a few steps from the meta-learned weights on the labelled target samples."""
+"""Fine-tuning: a few steps on labelled target samples."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import torch
 from torch import Tensor, nn
 
 from unseen.adaptation.base import FEW_LABELS, Adaptation, Labelled, descend
-from unseen.api import Batch, inputs
+from unseen.api import Batch
 from unseen.errors import UnseenError
+from unseen.nn.inputs import inputs
 
 
 class FineTune(Adaptation):
-    """Descend the loss of the few labelled samples, and nothing else."""
+    """Minimise the loss on a few labelled samples."""
 
     name = "fine_tune"
-    summary = "a few steps on the few labels; the source is not looked at"
+    summary = "a few steps on labelled target samples; does not use the source"
     paper = "Qiao and Peng, Uncertainty-guided Model Generalization to Unseen Domains, CVPR 2021"
     needs = FEW_LABELS
 
@@ -41,14 +42,27 @@ def fine_tune(
     seed: int = 0,
     ignore_label: int = -100,
 ) -> nn.Module:
-    """A copy of the model after that many Adam steps on the labelled samples; BatchNorm keeps its statistics."""
+    """Return a copy of the model fine-tuned on labelled samples.
+
+    BatchNorm keeps its running statistics, and torch's global generator is left unchanged.
+
+    Args:
+        model: The trained model; it is not changed.
+        x: Inputs, a tensor or a tuple of tensors.
+        y: Labels, one per sample.
+        steps: Number of Adam steps.
+        lr: Learning rate.
+        batch: Samples per step.
+        seed: Seed of the batch order.
+        ignore_label: Label that does not count.
+    """
     x = inputs(x)
     if not isinstance(y, Tensor) or len(y) != len(x[0]) or not len(y):
-        found = f"{len(y)} labels" if isinstance(y, Tensor) else type(y).__name__
+        got = f"{len(y)} labels" if isinstance(y, Tensor) else type(y).__name__
         raise UnseenError(
-            f"y must be a tensor of one label for each of the {len(x[0])} samples, not {found}"
+            f"y must be a tensor with one label for each of the {len(x[0])} samples, not {got}"
         )
     few = Labelled(tuple(t.cpu() for t in x), y.cpu())
     with torch.random.fork_rng(devices=[]):
-        tuned = FineTune(model, steps=steps, lr=lr, batch=batch, ignore_label=ignore_label)
-        return tuned.run(few, few, seed=seed, progress=False)
+        adaptation = FineTune(model, steps=steps, lr=lr, batch=batch, ignore_label=ignore_label)
+        return adaptation.run(few, few, seed=seed, progress=False)

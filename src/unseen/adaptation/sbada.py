@@ -1,4 +1,4 @@
-"""SBADA-GAN: images of each domain are redrawn in the style of the other, and both directions must keep the class."""
+"""SBADA-GAN: symmetric bi-directional image translation with class consistency."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unseen.adaptation.base import UNLABELLED, Adaptation, descend
-from unseen.api import Batch, images, in_unit_range
+from unseen.api import Batch
 from unseen.checks import check_int, check_number, check_positive
+from unseen.nn.inputs import images, in_unit_range
 
 
-def real_or_fake(real: Tensor, fake: Tensor) -> Tensor:
-    """A discriminator's least-squares loss: 1 for real images, 0 for redrawn ones."""
+def discriminator_loss(real: Tensor, fake: Tensor) -> Tensor:
+    """Compute the least-squares loss of a discriminator: 1 for real, 0 for translated images."""
     return ((real - 1).square().mean() + fake.square().mean()) / 2
 
 
-def looks_real(fake: Tensor) -> Tensor:
-    """A generator's least-squares loss: its images should be given a 1."""
+def generator_loss(fake: Tensor) -> Tensor:
+    """Compute the least-squares loss of a generator: the discriminator should output 1."""
     return (fake - 1).square().mean()
 
 
-class Redrawer(nn.Module):
-    """Images (N, C, H, W) in 0..1 and noise -> images of the other style; at first nearly the images themselves."""
+class Generator(nn.Module):
+    """Translate images (N, C, H, W) in 0..1 to the other style; starts near the identity."""
 
     def __init__(self, channels: int, width: int) -> None:
         super().__init__()
-        self.shrink = nn.Conv2d(channels + 1, width, 4, 2, 1)
+        self.encode = nn.Conv2d(channels + 1, width, 4, 2, 1)
         self.blocks = nn.ModuleList(
             nn.Sequential(
                 nn.Conv2d(width, width, 3, padding=1),
@@ -38,26 +39,24 @@ class Redrawer(nn.Module):
             )
             for _ in range(2)
         )
-        self.draw = nn.Conv2d(width + channels, channels, 3, padding=1)
-        with (
-            torch.no_grad()
-        ):  # sigmoid(8 x - 4) is near x: on two cores there is no time to learn to copy
-            weight = self.draw.weight.clone()
+        self.decode = nn.Conv2d(width + channels, channels, 3, padding=1)
+        with torch.no_grad():  # sigmoid(8 x - 4) is close to x, so copying need not be learned
+            weight = self.decode.weight.clone()
             weight[:, width:] = 0
             weight[range(channels), range(width, width + channels), 1, 1] = 8
-            self.draw.load_state_dict({"weight": weight, "bias": torch.full((channels,), -4.0)})
+            self.decode.load_state_dict({"weight": weight, "bias": torch.full((channels,), -4.0)})
 
     def forward(self, x: Tensor) -> Tensor:
         noise = torch.randn(len(x), 1, *x.shape[2:]).to(x)
-        h = F.relu(self.shrink(torch.cat([x, noise], dim=1)))
+        h = F.relu(self.encode(torch.cat([x, noise], dim=1)))
         for block in self.blocks:
             h = h + block(h)
         h = F.interpolate(h, size=x.shape[2:])
-        return torch.sigmoid(self.draw(torch.cat([h, x], dim=1)))
+        return torch.sigmoid(self.decode(torch.cat([h, x], dim=1)))
 
 
-def discriminator(channels: int, width: int) -> nn.Sequential:
-    """Real or redrawn? One answer for each patch, (N, 1, h, w)."""
+def make_discriminator(channels: int, width: int) -> nn.Sequential:
+    """Build a patch discriminator, (N, C, H, W) -> (N, 1, h, w)."""
     return nn.Sequential(
         nn.Conv2d(channels, width, 4, 2, 1), nn.LeakyReLU(0.2),
         nn.Conv2d(width, 2 * width, 4, 2, 1), nn.LeakyReLU(0.2),
@@ -66,11 +65,14 @@ def discriminator(channels: int, width: int) -> nn.Sequential:
 
 
 class SBADA(Adaptation):
-    """Two redrawers, two discriminators, a classifier for each style; the target style's is the adapted model."""
+    """Two generators, two discriminators, two classifiers; the one of the target is the result."""
 
     name = "sbada"
-    summary = "images redrawn in both directions, class consistency and self-labelling; needs images in 0..1"
-    paper = "Russo, Carlucci, Tommasi, Caputo, From source to target and back: symmetric bi-directional adaptive GAN, CVPR 2018"
+    summary = "image translation in both directions, class consistency and self-labelling"
+    paper = (
+        "Russo, Carlucci, Tommasi, Caputo, From source to target and back: symmetric "
+        "bi-directional adaptive GAN, CVPR 2018"
+    )
     needs = UNLABELLED
 
     def __init__(
@@ -95,53 +97,69 @@ class SBADA(Adaptation):
         self.self_label_weight = check_number("self_label_weight", self_label_weight, 0)
         self.self_label_from = check_number("self_label_from", self_label_from, 0)
         self.redraw_lr = check_positive("redraw_lr", redraw_lr)
-        self.of_source = copy.deepcopy(
-            self.model
-        )  # reads source style; self.model reads target style
+        # Classifies source style; self.model classifies target style.
+        self.source_model = copy.deepcopy(self.model)
 
-    def begin(self, channels: int) -> None:
-        """Make what depends on the images: redrawers and discriminators."""
+    def build(self, channels: int) -> None:
+        """Create the parts that depend on the number of channels."""
         device = next(self.model.parameters()).device
         self.to_target, self.to_source = (
-            Redrawer(channels, self.width).to(device) for _ in range(2)
+            Generator(channels, self.width).to(device) for _ in range(2)
         )
-        self.like_target, self.like_source = (
-            discriminator(channels, self.width).to(device) for _ in range(2)
+        self.target_discriminator, self.source_discriminator = (
+            make_discriminator(channels, self.width).to(device) for _ in range(2)
         )
         classifiers = [
-            p for m in (self.model, self.of_source) for p in m.parameters() if p.requires_grad
+            p for m in (self.model, self.source_model) for p in m.parameters() if p.requires_grad
         ]
-        redrawers = [*self.to_target.parameters(), *self.to_source.parameters()]
-        judges = [*self.like_target.parameters(), *self.like_source.parameters()]
-        calm = {
-            "lr": self.redraw_lr,
-            "betas": (0.5, 0.999),
-        }  # the usual momentum of an adversarial game
+        generators = [*self.to_target.parameters(), *self.to_source.parameters()]
+        discriminators = [
+            *self.target_discriminator.parameters(),
+            *self.source_discriminator.parameters(),
+        ]
+        adversarial = {"lr": self.redraw_lr, "betas": (0.5, 0.999)}  # usual for GANs
         self.optimizer = torch.optim.Adam(
-            [{"params": classifiers, "lr": self.lr}, {"params": redrawers, **calm}], fused=True
+            [{"params": classifiers, "lr": self.lr}, {"params": generators, **adversarial}],
+            fused=True,
         )
-        self.judging = torch.optim.Adam([{"params": judges, **calm}], fused=True)
+        self.discriminator_optimizer = torch.optim.Adam(
+            [{"params": discriminators, **adversarial}], fused=True
+        )
 
     def step(self, source: Batch, target: Batch, done: int) -> dict[str, Tensor]:
-        ours, theirs = (
+        xs, xt = (
             in_unit_range(images(batch.x, self.name), self.name) for batch in (source, target)
         )
         if done == 0:
-            self.begin(ours.shape[1])
-        as_target, as_source = self.to_target(ours), self.to_source(theirs)
-        judged = real_or_fake(self.like_target(theirs), self.like_target(as_target.detach()))
-        judged = judged + real_or_fake(self.like_source(ours), self.like_source(as_source.detach()))
-        descend(self.judging, judged)
-        style = looks_real(self.like_target(as_target)) + looks_real(self.like_source(as_source))
-        classes = self._loss(self.model(as_target), source.y) + self._loss(
-            self.of_source(ours), source.y
+            self.build(xs.shape[1])
+        as_target, as_source = self.to_target(xs), self.to_source(xt)
+        real_or_fake = discriminator_loss(
+            self.target_discriminator(xt), self.target_discriminator(as_target.detach())
         )
-        kept = self._loss(self.of_source(self.to_source(as_target)), source.y)
+        real_or_fake = real_or_fake + discriminator_loss(
+            self.source_discriminator(xs), self.source_discriminator(as_source.detach())
+        )
+        descend(self.discriminator_optimizer, real_or_fake)
+        style = generator_loss(self.target_discriminator(as_target)) + generator_loss(
+            self.source_discriminator(as_source)
+        )
+        class_loss = self._loss(self.model(as_target), source.y) + self._loss(
+            self.source_model(xs), source.y
+        )
+        consistency = self._loss(self.source_model(self.to_source(as_target)), source.y)
         loss = (
-            self.style_weight * style + self.class_weight * classes + self.consistency_weight * kept
+            self.style_weight * style
+            + self.class_weight * class_loss
+            + self.consistency_weight * consistency
         )
         if self.self_label_weight and done >= self.self_label_from * self.steps:
-            guess = self.of_source(as_source)
-            loss = loss + self.self_label_weight * F.cross_entropy(guess, guess.detach().argmax(1))
+            logits = self.source_model(as_source)
+            loss = loss + self.self_label_weight * F.cross_entropy(
+                logits, logits.detach().argmax(1)
+            )
         descend(self.optimizer, loss)
-        return {"loss": loss.detach(), "style": style.detach(), "class_kept": kept.detach()}
+        return {
+            "loss": loss.detach(),
+            "style": style.detach(),
+            "consistency": consistency.detach(),
+        }

@@ -1,4 +1,4 @@
-"""SE, self-ensembling: of a changed image the model learns to say what a slowly following teacher says of another change."""
+"""Self-ensembling: consistency with a mean teacher under random augmentation."""
 
 from __future__ import annotations
 
@@ -10,18 +10,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unseen.adaptation.base import UNLABELLED, Adaptation, descend
-from unseen.api import Batch, images
+from unseen.api import Batch
 from unseen.checks import check_fraction, check_number
+from unseen.nn.inputs import images
 
-AFFINE, SHIFT, NOISE = (
-    0.1,
-    2.0,
-    0.1,
-)  # std of the matrix's entries, pixels of translation, std of noise: docs/adaptation/se.md
+AFFINE, SHIFT, NOISE = 0.1, 2.0, 0.1  # std of matrix entries, pixels of shift, std of noise
 
 
-def follow(teacher: nn.Module, student: nn.Module, momentum: float) -> None:
-    """teacher <- momentum teacher + (1 - momentum) student, for every number of both."""
+def update_teacher(teacher: nn.Module, student: nn.Module, momentum: float) -> None:
+    """Set teacher <- momentum teacher + (1 - momentum) student, parameters and buffers."""
     with torch.no_grad():
         for slow, fast in zip(
             teacher.state_dict().values(), student.state_dict().values(), strict=True
@@ -32,39 +29,41 @@ def follow(teacher: nn.Module, student: nn.Module, momentum: float) -> None:
                 slow.copy_(fast)
 
 
-def consistency(student: Tensor, teacher: Tensor, confidence: float) -> Tensor:
-    """Squared difference of class probabilities where the teacher's highest exceeds the threshold; mean over all samples."""
+def consistency_loss(student: Tensor, teacher: Tensor, confidence: float) -> Tensor:
+    """Compute the squared difference of probabilities where the teacher is confident.
+
+    The mean is over all samples; those below the confidence threshold count as 0.
+    """
     p, q = student.softmax(1), teacher.softmax(1)
-    sure = (q.amax(1) > confidence).to(p.dtype)
-    return ((p - q).square().mean(1) * sure).mean()
+    confident = (q.amax(1) > confidence).to(p.dtype)
+    return ((p - q).square().mean(1) * confident).mean()
 
 
 def class_balance(logits: Tensor) -> Tensor:
-    """Binary cross-entropy of the batch's mean probability of each class with 1 / classes: no class may swallow the others."""
+    """Compute the binary cross-entropy of the mean class probabilities with 1 / classes."""
     p = logits.softmax(1).mean(0).clamp(1e-6, 1 - 1e-6)
-    even = 1 / len(p)
-    return -(even * p.log() + (1 - even) * (1 - p).log()).mean()
+    uniform = 1 / len(p)
+    return -(uniform * p.log() + (1 - uniform) * (1 - p).log()).mean()
 
 
-def changed(x: Tensor) -> Tensor:
-    """Each image under a random affine map near the identity, shifted by up to two pixels, with Gaussian noise."""
+def augment(x: Tensor) -> Tensor:
+    """Apply a random affine map near the identity, a shift of up to 2 pixels and noise."""
     n, height, width = len(x), x.shape[2], x.shape[3]
     matrix = torch.eye(2) + AFFINE * torch.randn(n, 2, 2)
-    shift = (
-        (2 * torch.rand(n, 2, 1) - 1) * SHIFT * torch.tensor([[2 / width], [2 / height]])
-    )  # the grid runs from -1 to 1
+    # In grid coordinates, -1 to 1.
+    shift = (2 * torch.rand(n, 2, 1) - 1) * SHIFT * torch.tensor([[2 / width], [2 / height]])
     grid = F.affine_grid(
         torch.cat([matrix, shift], dim=2).to(x), list(x.shape), align_corners=False
     )
-    moved = F.grid_sample(x, grid, padding_mode="border", align_corners=False)
-    return moved + NOISE * torch.randn(x.shape).to(x)
+    out = F.grid_sample(x, grid, padding_mode="border", align_corners=False)
+    return out + NOISE * torch.randn(x.shape).to(x)
 
 
 class SelfEnsembling(Adaptation):
-    """The source's labels, the teacher's opinion of the target where it is sure, and the teacher follows."""
+    """Train on source labels and on a mean teacher's confident predictions for the target."""
 
     name = "se"
-    summary = "a mean teacher's confident opinion of changed target images; needs images"
+    summary = "consistency with a mean teacher's confident predictions; needs images"
     paper = "French, Mackiewicz, Fisher, Self-ensembling for visual domain adaptation, ICLR 2018"
     needs = UNLABELLED
 
@@ -88,19 +87,23 @@ class SelfEnsembling(Adaptation):
         self.optimizer = self._adam(self.model)
 
     def step(self, source: Batch, target: Batch, done: int) -> dict[str, Tensor]:
-        ours, theirs = images(source.x, self.name), images(target.x, self.name)
-        n = len(ours)
-        logits = self.model(torch.cat([changed(ours), changed(theirs)]))
-        classes = self._loss(logits[:n], source.y)
+        xs, xt = images(source.x, self.name), images(target.x, self.name)
+        n = len(xs)
+        logits = self.model(torch.cat([augment(xs), augment(xt)]))
+        class_loss = self._loss(logits[:n], source.y)
         with torch.no_grad():
-            opinion = self.teacher(changed(theirs))
-        consistent = consistency(logits[n:], opinion, self.confidence)
+            teacher_logits = self.teacher(augment(xt))
+        consistency = consistency_loss(logits[n:], teacher_logits, self.confidence)
         balance = class_balance(logits[n:])
-        loss = classes + self.consistency_weight * consistent + self.balance_weight * balance
+        loss = class_loss + self.consistency_weight * consistency + self.balance_weight * balance
         descend(self.optimizer, loss)
-        follow(self.teacher, self.model, self.momentum)
-        sure = (opinion.softmax(1).amax(1) > self.confidence).float().mean()
-        return {"loss": loss.detach(), "consistency": consistent.detach(), "sure": sure}
+        update_teacher(self.teacher, self.model, self.momentum)
+        confident = (teacher_logits.softmax(1).amax(1) > self.confidence).float().mean()
+        return {
+            "loss": loss.detach(),
+            "consistency": consistency.detach(),
+            "confident": confident,
+        }
 
     def adapted(self) -> nn.Module:
         self.model.load_state_dict(self.teacher.state_dict())

@@ -1,6 +1,7 @@
-"""Batch transforms that any method can take: images (N, C, H, W) in 0..1 to images of the same shape and range.
+"""Batch transforms: images (N, C, H, W) in 0..1 to images of the same shape and range.
 
-Random numbers come from torch's global generator, which a checkpoint holds: a resumed run draws what it would have drawn.
+Random numbers come from torch's global generator, whose state is part of a checkpoint, so a resumed
+run repeats them.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
-from unseen.api import Batch, images
+from unseen.api import Batch
 from unseen.augmentations.auto_augment import autoaugment
 from unseen.augmentations.cut_out import cutout
 from unseen.augmentations.flip_and_crop import flip_crop
 from unseen.augmentations.random_convolution import randconv
 from unseen.errors import UnseenError
+from unseen.nn.inputs import images
 
 AUGMENTATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "cutout": cutout,
@@ -22,12 +24,12 @@ AUGMENTATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "randconv": randconv,
     "flip_crop": flip_crop,
 }
-MOVING = ("autoaugment", "flip_crop")  # these move pixels, so a map of labels would no longer fit
+GEOMETRIC = ("autoaugment", "flip_crop")  # move pixels, so label maps would no longer match
 Augment = str | Sequence[str] | Callable[[Tensor], Tensor] | None
 
 
-def augmentations_named(names: str | Sequence[str] | None) -> list[str]:
-    """The names as a list, each known, or an error that lists them all."""
+def augmentation_names(names: str | Sequence[str] | None) -> list[str]:
+    """Return the names as a list; raise an error that lists all augmentations if one is unknown."""
     wanted = [] if names is None else [names] if isinstance(names, str) else names
     for name in wanted if isinstance(wanted, list | tuple) else [wanted]:
         if not isinstance(name, str) or name not in AUGMENTATIONS:
@@ -35,24 +37,29 @@ def augmentations_named(names: str | Sequence[str] | None) -> list[str]:
     return list(wanted)
 
 
-def augmented(batch: Batch, augment: Augment) -> Batch:
-    """The batch with its images transformed, by one name after the other; the labels stay."""
+def augment_batch(batch: Batch, augment: Augment) -> Batch:
+    """Apply the augmentations in order to the images of a batch; labels are unchanged."""
     if callable(augment):
-        return Batch(tuple(augment(t) for t in batch.x), batch.y)  # a user's own knows its inputs
-    for name in augmentations_named(augment):
-        if name in MOVING and batch.y.dim() > 1:
+        return Batch(
+            tuple(augment(t) for t in batch.x), batch.y
+        )  # its inputs are its own
+    for name in augmentation_names(augment):
+        if name in GEOMETRIC and batch.y.dim() > 1:
             raise UnseenError(
-                f"augment={name} moves the pixels of images, not of label maps: use cutout or randconv"
+                f"augment={name} moves pixels of the images but not of the label maps: "
+                "use cutout or randconv"
             )
         batch = Batch((AUGMENTATIONS[name](images(batch.x, f"augment={name}")),), batch.y)
     return batch
 
 
+augmented, augmentations_named = augment_batch, augmentation_names  # TODO: former names
+
 __all__ = [
     "AUGMENTATIONS",
     "Augment",
-    "augmentations_named",
-    "augmented",
+    "augment_batch",
+    "augmentation_names",
     "autoaugment",
     "cutout",
     "flip_crop",

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from unseen.api import in_unit_range
 from unseen.errors import UnseenError
+from unseen.nn.inputs import in_unit_range
 
 if TYPE_CHECKING:
     from kornia.augmentation.auto import AutoAugment

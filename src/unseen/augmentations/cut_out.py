@@ -1,4 +1,4 @@
-"""Cutout: a square of the image, anywhere, is set to zero (DeVries and Taylor, 2017)."""
+"""Cutout: set a random square of the image to zero (DeVries and Taylor, 2017)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ from torch import Tensor
 
 
 def cutout(x: Tensor, side: float = 0.5) -> Tensor:
-    """Blank one square a sample, of `side` times the image's shorter side, centred anywhere, so that part may fall outside."""
+    """Set one random square per image to zero.
+
+    Args:
+        side: Side of the square as a fraction of the shorter image side. The centre is uniform
+            over the image, so part of the square may lie outside.
+    """
     n, _, height, width = x.shape
     half = side * min(height, width) / 2
-    middle = torch.rand(n, 2, 1, device=x.device) * torch.tensor(
+    centre = torch.rand(n, 2, 1, device=x.device) * torch.tensor(
         [[height], [width]], device=x.device
     )
-    rows = (torch.arange(height, device=x.device) + 0.5 - middle[:, 0]).abs() < half  # (N, H)
-    columns = (torch.arange(width, device=x.device) + 0.5 - middle[:, 1]).abs() < half  # (N, W)
+    rows = (torch.arange(height, device=x.device) + 0.5 - centre[:, 0]).abs() < half  # (N, H)
+    columns = (torch.arange(width, device=x.device) + 0.5 - centre[:, 1]).abs() < half  # (N, W)
     return x.masked_fill((rows[:, :, None] & columns[:, None, :])[:, None], 0.0)

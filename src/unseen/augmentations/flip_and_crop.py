@@ -1,4 +1,4 @@
-"""Flips and crops: what nearly every training on CIFAR-10 begins with."""
+"""Random horizontal flip and padded crop, the standard augmentation for CIFAR-10."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-PADDING = 4  # pixels on each side, of He et al. 2016 for 32x32 images
+PADDING = 4  # pixels per side, as in He et al. 2016 for 32x32 images
 
 
 def flip_crop(x: Tensor, padding: int = PADDING) -> Tensor:
-    """Each image mirrored with chance 1/2 and moved by up to `padding` pixels each way, black where nothing was."""
+    """Flip each image with probability 1/2 and shift it by up to `padding` pixels, zero-filled."""
     count, _, height, width = x.shape
     down, right = (torch.randint(2 * padding + 1, (count,)).to(x.device) for _ in range(2))
-    mirrored = (torch.rand(count) < 0.5).to(x.device)
+    flip = (torch.rand(count) < 0.5).to(x.device)
     rows = down[:, None] + torch.arange(height, device=x.device)  # (N, H)
     columns = torch.arange(width, device=x.device).expand(count, width)
-    columns = right[:, None] + torch.where(mirrored[:, None], width - 1 - columns, columns)
-    each = torch.arange(count, device=x.device)[:, None, None]
+    columns = right[:, None] + torch.where(flip[:, None], width - 1 - columns, columns)
+    sample = torch.arange(count, device=x.device)[:, None, None]
     padded = F.pad(x, (padding,) * 4)
-    return padded.permute(0, 2, 3, 1)[each, rows[:, :, None], columns[:, None, :]].permute(
+    return padded.permute(0, 2, 3, 1)[sample, rows[:, :, None], columns[:, None, :]].permute(
         0, 3, 1, 2
     )

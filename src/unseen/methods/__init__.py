@@ -1,4 +1,4 @@
-"""One paper, one file. METHODS is the table that the command line, the tests and the docs read."""
+"""Training methods, one file per paper. METHODS is the registry."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ METHODS: dict[str, type[Method]] = {
 
 
 def method_named(name: str) -> type[Method]:
-    """The method of that name, or an error that lists them."""
+    """Return the method class of that name."""
     if name not in METHODS:
         raise UnseenError(f'no method "{name}"; there are: {", ".join(METHODS)}')
     return METHODS[name]

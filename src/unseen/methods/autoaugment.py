@@ -1,4 +1,4 @@
-"""AutoAugment: plain training on images changed by a learned policy, L(theta; T(x), y)."""
+"""AutoAugment: ERM on images changed by a learned policy, L(theta; T(x), y)."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from unseen.api import Batch, images
+from unseen.api import Batch
 from unseen.augmentations.auto_augment import autoaugment
 from unseen.checks import check_choice
 from unseen.errors import UnseenError
 from unseen.methods.erm import ERM
+from unseen.nn.inputs import images
 
 Policy = Literal["cifar10", "imagenet", "svhn"]
 
 
 class AutoAugment(ERM):
-    """Plain training with a learned augmentation policy."""
+    """ERM with a learned augmentation policy."""
 
     name = "autoaugment"
-    summary = "plain training with a learned augmentation policy"
+    summary = "ERM with a learned augmentation policy"
     paper = "Cubuk et al., AutoAugment: Learning Augmentation Strategies from Data, CVPR 2019"
 
     def __init__(self, model: nn.Module, *, policy: Policy = "cifar10", **common: Any) -> None:
@@ -30,6 +31,7 @@ class AutoAugment(ERM):
         x = images(batch.x, self.name)
         if batch.y.dim() > 1:
             raise UnseenError(
-                f"{self.name} turns and shears images, and would leave label maps {tuple(batch.y.shape)} as they are"
+                f"{self.name} rotates and shears images but not label maps; "
+                f"y has shape {tuple(batch.y.shape)}, expected (N,)"
             )
         return super().losses(Batch((autoaugment(x, self.policy),), batch.y))

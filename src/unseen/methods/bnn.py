@@ -1,9 +1,9 @@
 """Bayes by backprop (Blundell, Cornebise, Kavukcuoglu and Wierstra, ICML 2015).
 
-    q(w) = N(mu, softplus(rho)^2), weight by weight
+    q(w) = N(mu, softplus(rho)^2), independent for each weight
     min over mu, rho of  E_q[L(w; S)] + KL[q || N(0, prior_sigma^2)] / number of samples
 
-mu are the model's own parameters, so the model itself is the posterior's mean.
+mu is stored in the model's own parameters, so the model is the posterior mean.
 """
 
 from __future__ import annotations
@@ -16,47 +16,48 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unseen.api import Batch, check_targets, cross_entropy
+from unseen.api import Batch
 from unseen.checks import check_int, check_number, check_positive
 from unseen.errors import UnseenError
+from unseen.functional.losses import cross_entropy
 from unseen.functional.noise import Gaussian
 from unseen.methods.erm import ERM
 from unseen.methods.sampled_passes import SampledPasses
 from unseen.nn.hooks import PERTURBABLE
+from unseen.nn.inputs import check_targets
 from unseen.nn.perturbed_forward import head_key
 
 
 class BNN(SampledPasses, ERM):
-    """Every weight of a conv or linear layer is a Gaussian; answers are the mean of many draws, doubt is their variance."""
+    """Gaussian posterior over the weights of all conv and linear layers.
+
+    Predictions are the mean over sampled networks, the score is their variance.
+    """
 
     name = "bnn"
-    summary = "a Gaussian over every conv and linear weight; predicts by many sampled passes, whose variance is its score"
+    summary = "Gaussian posterior over conv and linear weights; averages sampled passes"
     paper = "Blundell et al., Weight Uncertainty in Neural Networks, ICML 2015"
 
     def __init__(
         self,
         model: nn.Module,
         *,
-        passes: int = 30,  # what the domain uncertainty is compared with in Qiao and Peng, CVPR 2021
-        kl_weight: float = 1e-4,  # 1 / samples is the bound itself: 10,000 of them in digits
-        prior_sigma: float = 0.37,  # e^-1: the middle of what Blundell et al. scan for the wide part of their prior
+        passes: int = 30,  # as in the comparison of Qiao and Peng, CVPR 2021
+        kl_weight: float = 1e-4,  # 1 / number of samples gives the variational bound
+        prior_sigma: float = 0.37,  # e^-1, the middle of the range that Blundell et al. search
         sigma_start: float = 0.1,
         sigma_lr: float = 1e-3,
         **common: Any,
     ) -> None:
         super().__init__(model, **common)
-        self.passes, self.kl_weight = (
-            check_int("passes", passes, 2),
-            check_number("kl_weight", kl_weight, 0),
-        )
-        self.prior_sigma, self.sigma_start = (
-            check_positive("prior_sigma", prior_sigma),
-            check_positive("sigma_start", sigma_start),
-        )
+        self.passes = check_int("passes", passes, 2)
+        self.kl_weight = check_number("kl_weight", kl_weight, 0)
+        self.prior_sigma = check_positive("prior_sigma", prior_sigma)
+        self.sigma_start = check_positive("sigma_start", sigma_start)
         self.sigma_lr = check_positive("sigma_lr", sigma_lr)
-        fans = random_weights(model)
+        fans = random_parameters(model)
         if not fans:
-            raise UnseenError("bnn needs a trainable conv or linear layer: this model has none")
+            raise UnseenError("bnn needs a trainable conv or linear layer; this model has none")
         self.rho = nn.ParameterDict(
             {
                 head_key(name): torch.full_like(
@@ -66,14 +67,14 @@ class BNN(SampledPasses, ERM):
             }
         )
         self.names = tuple(fans)
-        # Adam whatever the model's own optimizer is: on the scale of a logarithm one step size serves every layer.
+        # Always Adam: rho is on a log scale, where one step size suits every layer.
         self.sigma_optimizer = torch.optim.Adam(self.rho.parameters(), sigma_lr, fused=True)
 
     def mu(self, name: str) -> nn.Parameter:
         return self.model.get_parameter(name)
 
     def posterior(self) -> dict[str, Gaussian]:
-        """q: the mean and the scale of every random weight."""
+        """Return q: mean and standard deviation of every random weight."""
         return {
             name: Gaussian(self.mu(name), F.softplus(self.rho[head_key(name)]))
             for name in self.names
@@ -87,7 +88,7 @@ class BNN(SampledPasses, ERM):
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         q = self.posterior()
-        logits = torch.func.functional_call(self.model, drawn(q), batch.x)
+        logits = torch.func.functional_call(self.model, sample_weights(q), batch.x)
         check_targets(logits, batch.y, self.ignore_label)
         source = cross_entropy(logits, batch.y, self.ignore_label)
         kl = kl_to_prior(q, self.prior_sigma)
@@ -100,12 +101,12 @@ class BNN(SampledPasses, ERM):
         q = self.posterior()
         for k in range(self.passes):
             yield torch.func.functional_call(
-                self.model, drawn(q, torch.Generator().manual_seed(k)), x
+                self.model, sample_weights(q, torch.Generator().manual_seed(k)), x
             )
 
 
-def random_weights(model: nn.Module) -> dict[str, int]:
-    """Names of the trainable parameters of conv and linear layers, with the number of inputs that each unit sums over."""
+def random_parameters(model: nn.Module) -> dict[str, int]:
+    """Return the trainable parameters of conv and linear layers by name, with their fan-in."""
     fans = {
         name: layer.weight[0].numel()
         for name, layer in model.named_modules()
@@ -117,8 +118,10 @@ def random_weights(model: nn.Module) -> dict[str, int]:
     }
 
 
-def drawn(q: dict[str, Gaussian], generator: torch.Generator | None = None) -> dict[str, Tensor]:
-    """One draw of every weight, with a gradient to mean and scale; random numbers are the CPU's, wherever the weights are."""
+def sample_weights(
+    q: dict[str, Gaussian], generator: torch.Generator | None = None
+) -> dict[str, Tensor]:
+    """Draw every weight, differentiable in mean and sigma, with random numbers from the CPU."""
     return {
         name: mu + sigma * torch.randn(mu.shape, generator=generator).to(mu)
         for name, (mu, sigma) in q.items()
@@ -126,7 +129,7 @@ def drawn(q: dict[str, Gaussian], generator: torch.Generator | None = None) -> d
 
 
 def kl_to_prior(q: dict[str, Gaussian], prior_sigma: float) -> Tensor:
-    """KL[q || N(0, prior_sigma^2)], summed over all weights; there may be millions, so each term passes over them once."""
+    """Compute KL[q || N(0, prior_sigma^2)], summed over all weights."""
     total = torch.zeros(())
     for mu, sigma in ((g.mu.flatten(), g.sigma.flatten()) for g in q.values()):
         total = total + (mu @ mu + sigma @ sigma) / (2 * prior_sigma**2) - sigma.log().sum()

@@ -1,4 +1,4 @@
-"""Cutout: plain training on images with a square blanked, L(theta; x * mask, y)."""
+"""Cutout: ERM on images with a random square set to zero, L(theta; x * mask, y)."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from unseen.api import Batch, images
+from unseen.api import Batch
 from unseen.augmentations.cut_out import cutout
 from unseen.checks import check_positive
 from unseen.methods.erm import ERM
+from unseen.nn.inputs import images
 
 
 class Cutout(ERM):
-    """Plain training with a square of every image blanked."""
+    """ERM on images with a random square set to zero."""
 
     name = "cutout"
-    summary = "plain training with a square of every image blanked"
-    paper = "DeVries and Taylor, Improved Regularization of Convolutional Neural Networks with Cutout, arXiv 2017"
+    summary = "ERM on images with a random square set to zero"
+    paper = (
+        "DeVries and Taylor, Improved Regularization of Convolutional Neural Networks with Cutout, "
+        "arXiv 2017"
+    )
 
     def __init__(self, model: nn.Module, *, side: float = 0.5, **common: Any) -> None:
         super().__init__(model, **common)

@@ -1,4 +1,4 @@
-"""Empirical risk minimisation: min over theta of L(theta; S). The baseline of every table."""
+"""Empirical risk minimisation: min over theta of L(theta; S)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unseen.api import Batch, Method, check_targets, cross_entropy
+from unseen.api import Batch, Method
+from unseen.functional.losses import cross_entropy
+from unseen.nn.inputs import check_targets
 
 
 class ERM(Method):
-    """Plain training on the source, nothing else."""
+    """Standard training on the source."""
 
     name = "erm"
-    summary = "plain training on the source"
+    summary = "standard training on the source"
     paper = "Vapnik, Statistical Learning Theory, 1998"
 
     def __init__(self, model: nn.Module, **common: Any) -> None:
@@ -30,11 +32,11 @@ class ERM(Method):
         return {name: value.detach() for name, value in terms.items()}
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        """What one step descends, under "loss", and its parts. The other methods of this shape write their own."""
+        """Return the objective of one step as "loss", and its terms. Subclasses override this."""
         return {"loss": self.source_loss(batch)}
 
     def source_loss(self, batch: Batch) -> Tensor:
-        """L(theta; S) of one batch with hard labels."""
+        """Compute L(theta; S) on one batch."""
         logits = self.model(*batch.x)
         check_targets(logits, batch.y, self.ignore_label)
         return cross_entropy(logits, batch.y, self.ignore_label)

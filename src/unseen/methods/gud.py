@@ -1,9 +1,10 @@
 """Generalizing to unseen domains via adversarial data augmentation (Volpi et al., NeurIPS 2018).
 
-    x+ = argmax over x of  L(theta; x, y) - gamma mean (z - z0)^2      in a round, from samples of all there is
+    x+ = argmax over x of  L(theta; x, y) - gamma mean (z - z0)^2      in a round
     min over theta of      L(theta; S, S+_1, ..., S+_k)               in every step
 
-z is the embedding of x, z0 that of the sample the climb starts from. docs/methods/gud.md says where this differs.
+z is the embedding of x, z0 that of the sample where the ascent starts. Differences from the paper
+are listed in docs/methods/gud.md.
 """
 
 from __future__ import annotations
@@ -15,30 +16,31 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unseen.api import Batch, check_targets
+from unseen.api import Batch
 from unseen.checks import check_int, check_number, check_positive
 from unseen.errors import UnseenError
 from unseen.methods.erm import ERM
 from unseen.nn.hooks import captured, evaluating, scratch_buffers
+from unseen.nn.inputs import check_targets
 
 
 def ascend(objective: Callable[[Tensor], Tensor], x: Tensor, steps: int, rate: float) -> Tensor:
-    """x after plain gradient steps, each sample up its own objective: objective(x) is (N,)."""
+    """Ascend objective(x), of shape (N,), by gradient steps on x; samples are independent."""
     for _ in range(steps):
         x = x.detach().requires_grad_()
-        (slope,) = torch.autograd.grad(objective(x).sum(), x)
-        x = torch.add(x.detach(), slope, alpha=rate)
+        (gradient,) = torch.autograd.grad(objective(x).sum(), x)
+        x = torch.add(x.detach(), gradient, alpha=rate)
     return x
 
 
 def loss_per_sample(logits: Tensor, y: Tensor, ignore: int) -> Tensor:
-    """Cross-entropy of each sample, the mean over its labels that count: (N,)."""
-    each = F.cross_entropy(logits, y, ignore_index=ignore, reduction="none").reshape(len(y), -1)
-    return each.sum(1) / (y != ignore).reshape(len(y), -1).sum(1).clamp(min=1)
+    """Compute the cross-entropy of each sample, averaged over its labels not ignored: (N,)."""
+    losses = F.cross_entropy(logits, y, ignore_index=ignore, reduction="none").reshape(len(y), -1)
+    return losses.sum(1) / (y != ignore).reshape(len(y), -1).sum(1).clamp(min=1)
 
 
 class Pool:
-    """Fictitious domains of `capacity` samples each, kept on the CPU; only whole ones are drawn from."""
+    """Fictitious domains of `capacity` samples each, on the CPU; only complete ones are sampled."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -53,42 +55,43 @@ class Pool:
         return len(self) // self.capacity
 
     def add(self, x: Tensor, y: Tensor) -> None:
-        """Keep the samples, as many as the domain under way has room for."""
+        """Add samples to the incomplete domain; those beyond its capacity are dropped."""
         room = self.capacity - len(self) % self.capacity
-        # One memory layout, whatever came: a pool read back from a checkpoint must give the same bits.
+        # Contiguous, as a pool read from a checkpoint is: the layout changes bits.
         x, y = x[:room].detach().cpu().contiguous(), y[:room].cpu()
         self.x = x if self.x is None else torch.cat([self.x, x])
         self.y = y if self.y is None else torch.cat([self.y, y])
 
-    def drawn(self, n: int, newest: bool = False) -> Batch:
-        """n random samples of all whole domains, or of the newest one."""
+    def sample(self, n: int, newest: bool = False) -> Batch:
+        """Draw n samples from all complete domains, or from the newest one."""
         assert self.x is not None and self.y is not None
         rows = torch.randint(
             (self.domains - 1) * self.capacity * newest, self.domains * self.capacity, (n,)
         )
         return Batch((self.x[rows],), self.y[rows])
 
-    def mixed(self, source: Batch) -> Batch:
-        """A batch of the size of the source's, to which every whole domain, the source among them, gives an equal share."""
+    def mix(self, source: Batch) -> Batch:
+        """Return a batch of the same size, with equal parts of source and complete domains."""
         if not self.domains:
             return source
         size = len(source.y)
-        kept = max(1, size // (self.domains + 1))
-        rows, other = (
-            torch.randperm(size)[:kept].to(source.y.device),
-            self.drawn(size - kept).to(source.y.device),
-        )
+        part = max(1, size // (self.domains + 1))
+        rows = torch.randperm(size)[:part].to(source.y.device)
+        other = self.sample(size - part).to(source.y.device)
         return Batch(
             (torch.cat([source.x[0][rows], other.x[0]]),), torch.cat([source.y[rows], other.y])
         )
 
 
 class GUD(ERM):
-    """Training on the source and on samples of it that were moved to where the loss is high and the embedding near."""
+    """Train on the source and on adversarial samples that stay close in the embedding."""
 
     name = "gud"
-    summary = "training on the source and on adversarial samples of it, added in rounds"
-    paper = "Volpi et al., Generalizing to Unseen Domains via Adversarial Data Augmentation, NeurIPS 2018"
+    summary = "trains on the source and on adversarial samples, added in rounds"
+    paper = (
+        "Volpi et al., Generalizing to Unseen Domains via Adversarial Data Augmentation, "
+        "NeurIPS 2018"
+    )
 
     def __init__(
         self,
@@ -98,82 +101,80 @@ class GUD(ERM):
         every: int = 100,
         capacity: int = 1000,
         ascent_steps: int = 15,
-        ascent_lr: float = 1 / 32,  # the release takes 1.0 on the mean over a batch of 32
+        ascent_lr: float = 1 / 32,  # the release: 1.0 on the mean over a batch of 32
         gamma: float = 1.0,
         **common: Any,
     ) -> None:
         super().__init__(model, **common)
         if self.embedding is None:
             raise UnseenError(
-                f'{self.name} bounds its samples in the embedding: name the last hidden layer, embedding="..."'
+                f"{self.name} bounds its samples in the embedding: "
+                'name the last hidden layer, embedding="..."'
             )
-        self.rounds, self.every = check_int("rounds", rounds, 0), check_int("every", every, 1)
+        self.rounds = check_int("rounds", rounds, 0)
+        self.every = check_int("every", every, 1)
         self.capacity = check_int("capacity", capacity, 1)
-        self.ascent_steps, self.ascent_lr = (
-            check_int("ascent_steps", ascent_steps, 1),
-            check_positive("ascent_lr", ascent_lr),
-        )
+        self.ascent_steps = check_int("ascent_steps", ascent_steps, 1)
+        self.ascent_lr = check_positive("ascent_lr", ascent_lr)
         self.gamma = check_number("gamma", gamma, 0)
         self.pool = Pool(capacity)
 
     def warnings(self, steps: int) -> list[str]:
         if not self.rounds or steps > self.every:
             return []
-        return [
-            f"{steps} steps end before the first round (every={self.every}): this is plain training"
-        ]
+        return [f"{steps} steps end before the first round (every={self.every}): this is ERM"]
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        drawn = self.mixed(batch)
-        logs = self.augment(drawn) if self.in_round() else {}
-        return {"loss": self.source_loss(drawn), **logs}
+        mixed = self.mix(batch)
+        logs = self.augment(mixed) if self.in_round() else {}
+        return {"loss": self.source_loss(mixed), **logs}
 
-    def mixed(self, source: Batch) -> Batch:
-        """Samples of the source and of the fictitious domains there are, ready for the model."""
+    def mix(self, source: Batch) -> Batch:
+        """Return samples of the source and of the complete domains, prepared for the model."""
         self._check_input(source.x)
-        drawn = self.pool.mixed(source)
-        return Batch(self._ready(drawn.x), drawn.y)
+        mixed = self.pool.mix(source)
+        return Batch(self._ready(mixed.x), mixed.y)
 
     def in_round(self) -> bool:
-        """Is a fictitious domain being filled at this step?"""
+        """Return whether this step adds to a fictitious domain."""
         return self.pool.domains < self.rounds and int(self.steps_done) >= self.every * (
             self.pool.domains + 1
         )
 
     def augment(self, start: Batch) -> dict[str, Tensor]:
-        """Turn the samples adversarial and keep them, with their labels."""
-        x = self.fictitious(start)
+        """Add adversarial versions of the samples, with their labels, to the pool."""
+        x = self.adversarial(start)
         self.pool.add(x, start.y)
         return {"transport": (x - start.x[0]).flatten(1).norm(dim=1).mean()}
 
-    def fictitious(self, start: Batch) -> Tensor:
-        """Where the samples end up; theta and BatchNorm stand still."""
-        # In eval mode, as in M-ADA's release: Dropout would move z by itself, BatchNorm would tie the samples to each other.
+    def adversarial(self, start: Batch) -> Tensor:
+        """Return the samples after the ascent; weights and BatchNorm statistics are unchanged."""
+        # Eval mode, as in M-ADA's release: Dropout would move z, BatchNorm would couple samples.
         with evaluating(self.model):
             return ascend(self.objective(start), start.x[0], self.ascent_steps, self.ascent_lr)
 
     def objective(self, start: Batch) -> Callable[[Tensor], Tensor]:
-        """What samples climb from that start on, (N, ...) -> (N,)."""
+        """Return the function that samples ascend from `start`, (N, ...) -> (N,)."""
         frozen = {
             **{name: p.detach() for name, p in self.model.named_parameters()},
             **scratch_buffers(self.model),
         }
         with torch.no_grad():
-            logits, start_z = self._seen(frozen, start.x[0])
+            logits, start_z = self._forward(frozen, start.x[0])
         check_targets(logits, start.y, self.ignore_label)
 
-        def gain(x: Tensor) -> Tensor:
-            logits, z = self._seen(frozen, x)
-            away = (z - start_z).square().flatten(1).mean(1)
-            return loss_per_sample(logits, start.y, self.ignore_label) - self.gamma * away
+        def objective(x: Tensor) -> Tensor:
+            logits, z = self._forward(frozen, x)
+            distance = (z - start_z).square().flatten(1).mean(1)
+            return loss_per_sample(logits, start.y, self.ignore_label) - self.gamma * distance
 
-        return gain
+        return objective
 
-    def _seen(self, frozen: dict[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+    def _forward(self, frozen: dict[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
         assert self.embedding is not None
-        with captured(self.model, (self.embedding,)) as seen:
+        with captured(self.model, (self.embedding,)) as outputs:
             logits = torch.func.functional_call(self.model, frozen, (x,))
-        return logits, seen[self.embedding]
+        return logits, outputs[self.embedding]
 
     def _check_input(self, x: tuple[Tensor, ...]) -> None:
         if len(x) != 1 or not x[0].is_floating_point():
@@ -181,7 +182,7 @@ class GUD(ERM):
                 f"{tuple(t.shape)} of {str(t.dtype).removeprefix('torch.')}" for t in x
             )
             raise UnseenError(
-                f"{self.name} moves its input, so it needs one input of floats (N, ...); this model is given {given}"
+                f"{self.name} perturbs its input: expected one float input (N, ...), got {given}"
             )
 
     def extra_state(self) -> dict[str, Tensor]:
@@ -189,5 +190,5 @@ class GUD(ERM):
             return {}
         return {"pool/x": self.pool.x, "pool/y": self.pool.y}
 
-    def load_extra_state(self, memory: dict[str, Tensor]) -> None:
-        self.pool.x, self.pool.y = memory.get("pool/x"), memory.get("pool/y")
+    def load_extra_state(self, state: dict[str, Tensor]) -> None:
+        self.pool.x, self.pool.y = state.get("pool/x"), state.get("pool/y")

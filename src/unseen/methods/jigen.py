@@ -1,8 +1,8 @@
-"""JiGen, domain generalization by solving jigsaw puzzles (Carlucci et al., CVPR 2019).
+"""JiGen: domain generalization by solving jigsaw puzzles (Carlucci et al., CVPR 2019).
 
-    min over theta, psi of  L(theta; ordered x, y) + jigsaw_weight CE(psi(z(shuffled(x, p))), p)
+    min over theta, psi of  L(theta; ordered x, y) + jigsaw_weight CE(psi(z(shuffle(x, p))), p)
 
-p numbers one of a few orders of the image's 3 x 3 tiles that differ as much as possible; 0 is the image as it is.
+p is the index of a permutation of the image's 3 x 3 tiles; 0 is the identity.
 """
 
 from __future__ import annotations
@@ -14,22 +14,24 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unseen.api import Batch, check_targets, cross_entropy, images
+from unseen.api import Batch
 from unseen.checks import check_int, check_number, check_positive
 from unseen.errors import UnseenError
+from unseen.functional.losses import cross_entropy
 from unseen.methods.erm import ERM
 from unseen.nn.heads import EmbeddingHead, embed
 from unseen.nn.hooks import captured
+from unseen.nn.inputs import check_targets, images
 
 GRID = 3
 TILES = GRID * GRID
 
 
 class JiGen(ERM):
-    """The model also tells in which order an image's tiles were put back, which takes a view of the whole."""
+    """Predict the permutation of an image's tiles in addition to its class."""
 
     name = "jigen"
-    summary = "solves jigsaw puzzles of the images beside classifying them"
+    summary = "classifies images and solves jigsaw puzzles of them"
     paper = "Carlucci et al., Domain Generalization by Solving Jigsaw Puzzles, CVPR 2019"
     orders: Tensor
 
@@ -47,29 +49,28 @@ class JiGen(ERM):
         self.ordered_share = check_positive("ordered_share", ordered_share)
         if ordered_share > 1:
             raise UnseenError(
-                f"ordered_share is a part of the batch, above 0 and up to 1, not {ordered_share}"
+                f"ordered_share must be a fraction above 0 and at most 1, not {ordered_share}"
             )
         self.puzzles = check_int("puzzles", puzzles, 1)
-        self.register_buffer("orders", distant_orders(puzzles + 1).clone())
+        self.register_buffer("orders", distant_permutations(puzzles + 1).clone())
         self.head = EmbeddingHead(model, self.embedding, puzzles + 1, self.name)
         self.model_optimizer = self._optimizer(self.trainable().values(), self.head.parameters())
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         x = images(batch.x, self.name)
-        kept = max(1, round(self.ordered_share * len(x)))
-        ordered, rest = torch.randperm(len(x)).to(x.device).split([kept, len(x) - kept])
+        count = max(1, round(self.ordered_share * len(x)))
+        ordered, rest = torch.randperm(len(x)).to(x.device).split([count, len(x) - count])
         puzzle = torch.randint(1, self.puzzles + 1, (len(rest),)).to(x.device)
 
-        whole_images = self._ready(x[ordered])
-        with captured(self.model, (self.head.layer,)) as seen:
-            logits = self.model(*whole_images)
+        with captured(self.model, (self.head.layer,)) as outputs:
+            logits = self.model(*self._ready(x[ordered]))
         check_targets(logits, batch.y[ordered], self.ignore_label)
         source = cross_entropy(logits, batch.y[ordered], self.ignore_label)
-        z = seen[self.head.layer]
+        z = outputs[self.head.layer]
         if len(rest):
-            mixed = self._ready(shuffled(x[rest], self.orders[puzzle]))
-            z = torch.cat([z, embed(self.model, self.head.layer, mixed)])
-        jigsaw = cross_entropy(self.head(z), torch.cat([puzzle.new_zeros(kept), puzzle]))
+            shuffled = self._ready(shuffle_tiles(x[rest], self.orders[puzzle]))
+            z = torch.cat([z, embed(self.model, self.head.layer, shuffled)])
+        jigsaw = cross_entropy(self.head(z), torch.cat([puzzle.new_zeros(count), puzzle]))
         return {
             "loss": source + self.jigsaw_weight * jigsaw,
             "source_loss": source,
@@ -77,13 +78,16 @@ class JiGen(ERM):
         }
 
 
-def shuffled(x: Tensor, orders: Tensor) -> Tensor:
-    """Images whose place t shows tile orders[n, t]; sides that 3 does not divide keep their outermost pixels in place."""
+def shuffle_tiles(x: Tensor, orders: Tensor) -> Tensor:
+    """Return images with tile orders[n, t] at position t.
+
+    If 3 does not divide a side, the outermost pixels stay in place.
+    """
     n, c, height, width = x.shape
     h, w = height // GRID, width // GRID
     if not h or not w:
         raise UnseenError(
-            f"jigen cuts images into {GRID} x {GRID} tiles; these have only {height} x {width} pixels"
+            f"jigen cuts images into {GRID} x {GRID} tiles; these have {height} x {width} pixels"
         )
     top, left = (height - GRID * h) // 2, (width - GRID * w) // 2
     middle = (..., slice(top, top + GRID * h), slice(left, left + GRID * w))
@@ -104,18 +108,19 @@ def shuffled(x: Tensor, orders: Tensor) -> Tensor:
 
 
 @lru_cache
-def distant_orders(count: int) -> Tensor:
-    """Orders of nine tiles, (count, 9), the first as they are, each next as far as can be from those before it.
+def distant_permutations(count: int) -> Tensor:
+    """Return permutations of nine tiles (count, 9), chosen greedily; the first is the identity.
 
-    Far means: the fewest tiles that it leaves where the nearest of the others has them; if equal, the fewest in all.
+    Each next permutation has the largest Hamming distance to its nearest predecessor; ties are
+    broken by the sum of distances.
     """
     every = torch.tensor(list(permutations(range(TILES))), dtype=torch.int8)
     if count > len(every):
-        raise UnseenError(f"nine tiles have {len(every)} orders, {count} were asked for")
-    chosen = [0]
-    nearest = total = torch.zeros(len(every), dtype=torch.int32)
+        raise UnseenError(f"nine tiles have {len(every)} permutations, {count} were requested")
+    indices = [0]
+    most_equal = total = torch.zeros(len(every), dtype=torch.int32)
     for _ in range(count - 1):
-        alike = (every == every[chosen[-1]]).sum(1, dtype=torch.int32)
-        nearest, total = torch.maximum(nearest, alike), total + alike
-        chosen.append(int((nearest * (TILES * count) + total).argmin()))
-    return every[chosen].long()
+        equal = (every == every[indices[-1]]).sum(1, dtype=torch.int32)
+        most_equal, total = torch.maximum(most_equal, equal), total + equal
+        indices.append(int((most_equal * (TILES * count) + total).argmin()))
+    return every[indices].long()

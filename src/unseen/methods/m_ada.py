@@ -1,10 +1,11 @@
-"""Learning to learn single domain generalization, M-ADA (Qiao, Zhao and Peng, CVPR 2020).
+"""M-ADA: learning to learn single domain generalization (Qiao, Zhao and Peng, CVPR 2020).
 
-    x+ = argmax over x of  L(theta; x, y) - gamma mean (z - z0)^2 + beta relax(x)       GUD's rounds, relaxed
-    min over theta of      L(theta; S) + mean_k L(theta*; S+_k),   theta* = theta - eta grad L(theta; S)
+    x+ = argmax over x of  L(theta; x, y) - gamma mean (z - z0)^2 + beta relax(x)
+    min over theta of      L(theta; S) + mean_k L(theta*; S+_k)
+    theta* = theta - eta grad L(theta; S)
 
-relax(x) is how far x is, in input space, from what a Wasserstein auto-encoder V of the samples so far can tell.
-docs/methods/m_ada.md says what of this is the paper's, what its release's, what ours.
+relax(x) measures, with a Wasserstein auto-encoder V, how far x is from earlier samples in input
+space. Differences from the paper are listed in docs/methods/m_ada.md.
 """
 
 from __future__ import annotations
@@ -16,45 +17,43 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unseen.api import Batch, cross_entropy
+from unseen.api import Batch
 from unseen.checks import check_choice, check_int, check_number
+from unseen.functional.losses import cross_entropy
 from unseen.functional.meta import inner_step
 from unseen.methods.gud import GUD
 from unseen.nn.hooks import scratch_buffers
 
-HIDDEN, CODES, WAE_LR = 400, 20, 1e-3  # of M-ADA's release for digits
+HIDDEN, CODES, WAE_LR = 400, 20, 1e-3  # M-ADA's release for digits
 PRIOR_WEIGHT = 10.0  # lambda of the WAE paper's release
-LARGEST = 32  # pixels a side that V looks at: of larger images it sees the means
+LARGEST = 32  # pixels per side of V's input; larger images are averaged down
 
 
 def mmd(codes: Tensor, prior: Tensor) -> Tensor:
-    """Squared maximum mean discrepancy of two sets (N, D) under the inverse multiquadratic kernel of the WAE paper."""
-    scale = (
-        2 * codes.shape[1]
-    )  # 2 D sigma^2, the prior's expected squared distance between two codes
+    """Compute the squared MMD of two sets (N, D) with the inverse multiquadratic kernel of WAE."""
+    scale = 2 * codes.shape[1]  # 2 D sigma^2: expected squared distance under the prior
 
-    def closeness(a: Tensor, b: Tensor) -> Tensor:
+    def kernel(a: Tensor, b: Tensor) -> Tensor:
         return (scale / (scale + (a[:, None] - b).square().sum(2))).mean()
 
-    return closeness(codes, codes) + closeness(prior, prior) - 2 * closeness(codes, prior)
+    return kernel(codes, codes) + kernel(prior, prior) - 2 * kernel(codes, prior)
 
 
-def flat(x: Tensor) -> Tensor:
-    """Inputs of any shape as vectors (N, F), large images in small."""
+def flatten(x: Tensor) -> Tensor:
+    """Return inputs of any shape as vectors (N, F); large images are averaged down first."""
     if x.dim() == 4 and max(x.shape[2:]) > LARGEST:
         x = F.adaptive_avg_pool2d(x, (min(x.shape[2], LARGEST), min(x.shape[3], LARGEST)))
     return x.flatten(1)
 
 
 class AutoEncoder:
-    """V, a Wasserstein auto-encoder with its optimizer. Not a part of the method's module: only training needs it."""
+    """V, a Wasserstein auto-encoder with its optimizer; not a submodule, only training needs it."""
 
     def __init__(self, x: Tensor) -> None:
-        rows = flat(x)
-        features, self.span = (
-            rows.shape[1],
-            rows.aminmax(),
-        )  # V answers within: unbounded, it lets the climb run to infinity
+        rows = flatten(x)
+        features = rows.shape[1]
+        # V's output stays in this range: without bounds the ascent diverges.
+        self.span = rows.aminmax()
         self.encoder = nn.Sequential(
             nn.Linear(features, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CODES)
         ).to(rows)
@@ -64,20 +63,19 @@ class AutoEncoder:
         self.parts = nn.ModuleList([self.encoder, self.decoder])
         self.optimizer = torch.optim.Adam(self.parts.parameters(), WAE_LR, fused=True)
 
-    def decoded(self, codes: Tensor) -> Tensor:
+    def decode(self, codes: Tensor) -> Tensor:
         return torch.lerp(self.span.min, self.span.max, self.decoder(codes))
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Reconstructions, (N, F)."""
-        return self.decoded(self.encoder(flat(x)))
+        """Return reconstructions (N, F)."""
+        return self.decode(self.encoder(flatten(x)))
 
     def learn(self, x: Tensor) -> Tensor:
-        """One step on reconstruction and prior; the reconstruction error before it."""
-        codes = self.encoder(flat(x))
-        error = (self.decoded(codes) - flat(x)).square().sum(1).mean()
-        prior = torch.randn(codes.shape, dtype=codes.dtype).to(
-            codes
-        )  # drawn on the CPU, whose generator checkpoints keep
+        """Take one step on reconstruction and prior; return the reconstruction error before it."""
+        codes = self.encoder(flatten(x))
+        error = (self.decode(codes) - flatten(x)).square().sum(1).mean()
+        # Drawn on the CPU, whose generator is part of a checkpoint.
+        prior = torch.randn(codes.shape, dtype=codes.dtype).to(codes)
         self.optimizer.zero_grad()
         (error + PRIOR_WEIGHT * mmd(codes, prior)).backward()
         self.optimizer.step()
@@ -97,29 +95,28 @@ class AutoEncoder:
     @classmethod
     def from_state(cls, state: dict[str, Tensor], device: torch.device) -> AutoEncoder:
         net = {name.removeprefix("net/"): t for name, t in state.items() if name.startswith("net/")}
-        made = cls(state["span"].to(device)[:, None].expand(2, net["0.0.weight"].shape[1]))
-        made.parts.load_state_dict(net)
+        autoencoder = cls(state["span"].to(device)[:, None].expand(2, net["0.0.weight"].shape[1]))
+        autoencoder.parts.load_state_dict(net)
         entries: dict[int, dict[str, Tensor]] = {}
         for name, t in state.items():
             if name.startswith("adam/"):
                 _, index, key = name.split("/")
                 entries.setdefault(int(index), {})[key] = t
-        made.optimizer.load_state_dict(
-            {"state": entries, "param_groups": made.optimizer.state_dict()["param_groups"]}
-        )
-        return made
+        groups = autoencoder.optimizer.state_dict()["param_groups"]
+        autoencoder.optimizer.load_state_dict({"state": entries, "param_groups": groups})
+        return autoencoder
 
 
 class MADA(GUD):
-    """GUD's fictitious domains, driven further from the source by an auto-encoder, learned from by a meta step."""
+    """GUD with domains further from the source in input space, trained on by a meta step."""
 
     name = "m_ada"
-    summary = "adversarial domains far from the source in input space, organised by meta-learning"
+    summary = "adversarial domains far from the source in input space, with meta-learning"
     paper = "Qiao, Zhao and Peng, Learning to Learn Single Domain Generalization, CVPR 2020"
     presets = {  # noqa: RUF012
         "paper": {"relaxation": "error", "order": 2},
         "reference": {"order": 2},
-        "fast": {"capacity": 500},  # the rounds cost more than the updates else
+        "fast": {"capacity": 500},  # otherwise rounds cost more than updates
     }
 
     def __init__(
@@ -127,7 +124,7 @@ class MADA(GUD):
         model: nn.Module,
         *,
         ascent_steps: int = 25,
-        beta: float = 0.65,  # the release takes 2,000 on the mean over 3,072 pixels
+        beta: float = 0.65,  # the release: 2,000 on the mean over 3,072 pixels
         relaxation: Literal["error", "shift"] = "shift",
         order: Literal[1, 2] = 1,
         inner_lr: float | None = None,
@@ -146,18 +143,18 @@ class MADA(GUD):
 
     def step(self, batch: Batch) -> dict[str, Tensor]:
         batch = Batch(self._ready(batch.x), batch.y)
-        # A method that was saved and loaded has no V: it learns one first.
+        # A loaded method has no V yet and trains one first.
         ready = self.in_round() and self.autoencoder is not None
-        logs = self.augment(self.mixed(batch)) if ready else self.learn_inputs(batch)
-        domains = self.pool.drawn(len(batch.y)).to(self.device) if self.pool.domains else None
+        logs = self.augment(self.mix(batch)) if ready else self.train_autoencoder(batch)
+        domains = self.pool.sample(len(batch.y)).to(self.device) if self.pool.domains else None
         self.model_optimizer.zero_grad()
         logs |= self.meta_gradients(batch, domains)
         self.model_optimizer.step()
         self.steps_done += 1
         return logs
 
-    def learn_inputs(self, source: Batch) -> dict[str, Tensor]:
-        """Between rounds V learns the source, later the newest domain, from which the next one is to be far."""
+    def train_autoencoder(self, source: Batch) -> dict[str, Tensor]:
+        """Between rounds, train V on the source, later on the newest domain."""
         self._check_input(source.x)
         if self.pool.domains == self.rounds:
             self.autoencoder = None
@@ -166,7 +163,7 @@ class MADA(GUD):
             self.autoencoder = AutoEncoder(source.x[0])
         for _ in range(self.wae_steps):
             newest = (
-                self.pool.drawn(len(source.y), newest=True).to(self.device)
+                self.pool.sample(len(source.y), newest=True).to(self.device)
                 if self.pool.domains
                 else source
             )
@@ -174,19 +171,19 @@ class MADA(GUD):
         return {"reconstruction_error": error}
 
     def objective(self, start: Batch) -> Callable[[Tensor], Tensor]:
-        constrained, v = super().objective(start), self.autoencoder
+        bounded, v = super().objective(start), self.autoencoder
         assert v is not None
         with torch.no_grad():
-            from_start = v(start.x[0])
+            reconstruction = v(start.x[0])
 
         def relaxed(x: Tensor) -> Tensor:
-            to = flat(x) if self.relaxation == "error" else from_start
-            return constrained(x) + self.beta * (v(x) - to).square().sum(1)
+            reference = flatten(x) if self.relaxation == "error" else reconstruction
+            return bounded(x) + self.beta * (v(x) - reference).square().sum(1)
 
         return relaxed
 
     def meta_gradients(self, source: Batch, domains: Batch | None) -> dict[str, Tensor]:
-        """Leave in .grad what the meta step descends; before the first domain, the source's gradient."""
+        """Set .grad to the gradient of the meta objective; without domains, of the source loss."""
         source_loss = self.source_loss(source)
         if domains is None:
             source_loss.backward()
@@ -194,7 +191,7 @@ class MADA(GUD):
         params: dict[str, Tensor] = dict(self.trainable())
         eta = self.lr if self.inner_lr is None else self.inner_lr
         inner = inner_step(source_loss, params, eta, second_order=self.order == 2)
-        # BatchNorm's running averages are the source's: the pass over the domains teaches it nothing.
+        # BatchNorm's running averages come from the source: this pass uses scratch buffers.
         state = {**inner.fast, **scratch_buffers(self.model)}
         logits = torch.func.functional_call(self.model, state, self._ready(domains.x))
         meta_loss = cross_entropy(logits, domains.y, self.ignore_label)
@@ -211,9 +208,7 @@ class MADA(GUD):
         wae = {} if self.autoencoder is None else self.autoencoder.state()
         return {**super().extra_state(), **{f"wae/{name}": t for name, t in wae.items()}}
 
-    def load_extra_state(self, memory: dict[str, Tensor]) -> None:
-        super().load_extra_state(memory)
-        wae = {
-            name.removeprefix("wae/"): t for name, t in memory.items() if name.startswith("wae/")
-        }
+    def load_extra_state(self, state: dict[str, Tensor]) -> None:
+        super().load_extra_state(state)
+        wae = {name.removeprefix("wae/"): t for name, t in state.items() if name.startswith("wae/")}
         self.autoencoder = AutoEncoder.from_state(wae, self.device) if wae else None

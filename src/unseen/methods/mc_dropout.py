@@ -3,7 +3,7 @@
     min over theta of E_m[L(theta, m; S)],   z <- m z / (1 - rate),   m ~ Bernoulli(1 - rate)
     p(y | x) = mean over passes of p(y | x, theta, m_k)
 
-z is the embedding. Only what lies behind it differs between passes, so the layers before it are computed once.
+z is the embedding. Passes differ only behind it, so the layers before it are computed once.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from unseen.nn.rows import fold
 
 
 class MCDropout(SampledPasses, ERM):
-    """Dropout at the embedding, in training and in prediction: many thinned networks answer, their variance is the doubt."""
+    """Dropout at the embedding in training and prediction; the score is the predictive variance."""
 
     name = "mc_dropout"
-    summary = "dropout at the embedding that stays on: predicts by many thinned passes, whose variance is its score"
+    summary = "dropout at the embedding, also in prediction; averages sampled passes"
     paper = "Gal and Ghahramani, Dropout as a Bayesian Approximation, ICML 2016"
 
     def __init__(
@@ -38,10 +38,12 @@ class MCDropout(SampledPasses, ERM):
         super().__init__(model, **common)
         if self.embedding is None:
             raise UnseenError(
-                "mc_dropout drops features of the embedding: name the last hidden layer, embedding=..."
+                "mc_dropout applies dropout to the embedding: name the last hidden layer, "
+                'embedding="..."'
             )
-        self.rate, self.passes = check_fraction("rate", rate), check_int("passes", passes, 2)
-        self._may_fold: bool | None = None
+        self.rate = check_fraction("rate", rate)
+        self.passes = check_int("passes", passes, 2)
+        self._can_fold: bool | None = None
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         assert self.embedding is not None
@@ -49,52 +51,52 @@ class MCDropout(SampledPasses, ERM):
             return super().losses(batch)
 
     def sampled_logits(self, x: tuple[Tensor, ...]) -> Iterator[Tensor]:
-        if self._may_fold is None:
-            self._may_fold = self._folding_agrees(
+        if self._can_fold is None:
+            self._can_fold = self._folding_agrees(
                 tuple(t[:2] if len(t) == len(x[0]) else t for t in x)
             )
         return (
-            iter(self.folded(x, self.passes)) if self._may_fold else self.one_by_one(x, self.passes)
+            iter(self.folded(x, self.passes)) if self._can_fold else self.one_by_one(x, self.passes)
         )
 
     def one_by_one(self, x: tuple[Tensor, ...], passes: int) -> Iterator[Tensor]:
-        """Every pass from the input on."""
+        """Compute every pass from the input."""
         assert self.embedding is not None
         for k in range(passes):
-            with edited(self.model, {self.embedding: partial(self._thinned, k)}):
+            with edited(self.model, {self.embedding: partial(self._drop, k)}):
                 logits = self.model(*x)
             yield logits
 
-    def _thinned(self, k: int, _: Any, z: Tensor) -> Tensor:
-        return z * thinning(z, self.rate, k)
+    def _drop(self, k: int, _: Any, z: Tensor) -> Tensor:
+        return z * dropout_mask(z, self.rate, k)
 
     def folded(self, x: tuple[Tensor, ...], passes: int) -> Tensor:
-        """All passes as one batch from the embedding on, (passes, N, ...): the same numbers, the layers before it once."""
+        """Compute all passes as one batch behind the embedding, (passes, N, ...)."""
         assert self.embedding is not None
 
-        def thinned(_: Any, z: Tensor) -> Tensor:
-            masks = torch.stack([thinning(z, self.rate, k) for k in range(passes)])
+        def drop(_: Any, z: Tensor) -> Tensor:
+            masks = torch.stack([dropout_mask(z, self.rate, k) for k in range(passes)])
             return fold(z, passes) * masks.repeat_interleave(len(z), 0)
 
-        with edited(self.model, {self.embedding: thinned}):
+        with edited(self.model, {self.embedding: drop}):
             logits = self.model(*x)
         return logits.unflatten(0, (passes, -1))
 
     def _folding_agrees(self, probe: tuple[Tensor, ...]) -> bool:
-        """Ask once, with two samples and two passes, whether the batch may grow inside the model."""
+        """Test on a few samples whether the batch may grow inside the model."""
         one_by_one = torch.stack(list(self.one_by_one(probe, 2)))
         if one_by_one.dim() > 3:
-            return False  # a map of logits for each pass would be too much memory
+            return False  # logit maps of all passes would take too much memory
         try:
             folded = self.folded(probe, 2)
             return folded.shape == one_by_one.shape and torch.allclose(
                 folded, one_by_one, rtol=1e-4, atol=1e-4
             )
-        except Exception:  # whatever the user's forward raises when it meets a batch that grew
+        except Exception:  # a user's forward may raise anything on a larger batch
             return False
 
 
-def thinning(z: Tensor, rate: float, seed: int) -> Tensor:
-    """The mask of one pass, one for all samples: 0 with that chance, else 1 / (1 - rate); of the shape of one sample."""
-    kept = torch.rand(z.shape[1:], generator=torch.Generator().manual_seed(seed)) >= rate
-    return kept.to(z) / (1 - rate)
+def dropout_mask(z: Tensor, rate: float, seed: int) -> Tensor:
+    """Return the mask of one pass, shared by all samples: 0 or 1 / (1 - rate)."""
+    mask = torch.rand(z.shape[1:], generator=torch.Generator().manual_seed(seed)) >= rate
+    return mask.to(z) / (1 - rate)

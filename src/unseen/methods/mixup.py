@@ -1,4 +1,4 @@
-"""Mixup: learn from blends of two samples and of their labels.
+"""Mixup: train on convex combinations of pairs of samples and their labels.
 
 x' = lam x_i + (1 - lam) x_j,   y' = lam y_i + (1 - lam) y_j,   lam ~ Beta(alpha, alpha)
 """
@@ -11,17 +11,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unseen.api import Batch, check_targets
+from unseen.api import Batch
 from unseen.checks import check_positive
 from unseen.errors import UnseenError
 from unseen.methods.erm import ERM
+from unseen.nn.inputs import check_targets
 
 
 class Mixup(ERM):
-    """Plain training on blends of two samples and of their labels."""
+    """ERM on convex combinations of pairs of samples and their labels."""
 
     name = "mixup"
-    summary = "plain training on blends of two samples and of their labels"
+    summary = "ERM on convex combinations of pairs of samples and labels"
     paper = "Zhang et al., mixup: Beyond Empirical Risk Minimization, ICLR 2018"
 
     def __init__(self, model: nn.Module, *, alpha: float = 1.0, **common: Any) -> None:
@@ -31,20 +32,21 @@ class Mixup(ERM):
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         if not all(t.is_floating_point() for t in batch.x):
             raise UnseenError(
-                f"{self.name} blends inputs and needs floats, not {', '.join(str(t.dtype) for t in batch.x)}"
+                f"{self.name} mixes inputs: expected floats, "
+                f"got {', '.join(str(t.dtype) for t in batch.x)}"
             )
         lam = float(torch.distributions.Beta(self.alpha, self.alpha).sample())
         partner = torch.randperm(batch.y.shape[0]).to(batch.y.device)
         logits = self.model(*(torch.lerp(t[partner], t, lam) for t in batch.x))
         check_targets(logits, batch.y, self.ignore_label)
-        return {"loss": blended_loss(logits, batch.y, batch.y[partner], lam, self.ignore_label)}
+        return {"loss": mixed_loss(logits, batch.y, batch.y[partner], lam, self.ignore_label)}
 
 
-def blended_loss(logits: Tensor, y: Tensor, partner: Tensor, lam: float, ignore: int) -> Tensor:
-    """Cross-entropy with lam of one label and 1 - lam of another: the same as with their blend; both must count."""
+def mixed_loss(logits: Tensor, y: Tensor, partner: Tensor, lam: float, ignore: int) -> Tensor:
+    """Compute lam CE(y) + (1 - lam) CE(partner) over positions where neither label is ignored."""
     both = (y != ignore) & (partner != ignore)
-    ours, theirs = (
+    own, other = (
         F.cross_entropy(logits, t.where(both, ignore), ignore_index=ignore, reduction="sum")
         for t in (y, partner)
     )
-    return (lam * ours + (1 - lam) * theirs) / both.sum().clamp(min=1)
+    return (lam * own + (1 - lam) * other) / both.sum().clamp(min=1)

@@ -1,6 +1,6 @@
-"""Rotation prediction beside the task (Hendrycks et al., NeurIPS 2019, with the pretext task of Gidaris et al., ICLR 2018).
+"""Rotation prediction as an auxiliary task (Hendrycks et al., NeurIPS 2019; Gidaris et al., 2018).
 
-    min over theta, psi of  L(theta; x, y) + rotation_weight mean over r of CE(psi(z(x turned by r)), r)
+    min over theta, psi of  L(theta; x, y) + rotation_weight mean_r CE(psi(z(rotate(x, r))), r)
 
 z is the embedding, psi a linear head on it, r one of 0, 90, 180 and 270 degrees.
 """
@@ -12,19 +12,24 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unseen.api import Batch, cross_entropy, images
+from unseen.api import Batch
 from unseen.checks import check_number
 from unseen.errors import UnseenError
+from unseen.functional.losses import cross_entropy
 from unseen.methods.erm import ERM
 from unseen.nn.heads import EmbeddingHead, embed
+from unseen.nn.inputs import images
 
 
 class SelfSuper(ERM):
-    """The model also tells how far an image was turned, which takes shape rather than texture."""
+    """Predict the rotation of an image in addition to its class."""
 
     name = "self_super"
-    summary = "predicts each image's rotation beside its class"
-    paper = "Hendrycks et al., Using Self-Supervised Learning Can Improve Model Robustness and Uncertainty, NeurIPS 2019"
+    summary = "predicts the rotation of each image in addition to its class"
+    paper = (
+        "Hendrycks et al., Using Self-Supervised Learning Can Improve Model Robustness and "
+        "Uncertainty, NeurIPS 2019"
+    )
 
     def __init__(
         self,
@@ -41,9 +46,10 @@ class SelfSuper(ERM):
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         x = images(batch.x, self.name)
         source = self.source_loss(batch)
-        turned = self._ready(rotations(x))
+        rotated = self._ready(rotate(x))
         rotation = cross_entropy(
-            self.head(embed(self.model, self.head.layer, turned)), turns(len(x)).to(x.device)
+            self.head(embed(self.model, self.head.layer, rotated)),
+            rotation_labels(len(x)).to(x.device),
         )
         return {
             "loss": source + self.rotation_weight * rotation,
@@ -52,15 +58,16 @@ class SelfSuper(ERM):
         }
 
 
-def rotations(x: Tensor) -> Tensor:
-    """Images (N, C, H, H) turned by 0, 90, 180 and 270 degrees against the clock: (4 N, C, H, H), turn by turn."""
+def rotate(x: Tensor) -> Tensor:
+    """Rotate images (N, C, H, H) by 0, 90, 180 and 270 degrees counterclockwise: (4 N, C, H, H)."""
     if x.shape[2] != x.shape[3]:
         raise UnseenError(
-            f"self_super turns images by 90 degrees, so they must be square; these are {x.shape[2]} x {x.shape[3]}"
+            f"self_super rotates images by 90 degrees: expected square images, "
+            f"got {x.shape[2]} x {x.shape[3]}"
         )
     return torch.cat([x.rot90(turn, (2, 3)) for turn in range(4)])
 
 
-def turns(n: int) -> Tensor:
-    """What is to be predicted for `rotations` of n images."""
+def rotation_labels(n: int) -> Tensor:
+    """Return the labels of `rotate` for n images, (4 N,)."""
     return torch.arange(4).repeat_interleave(n)

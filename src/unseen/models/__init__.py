@@ -1,4 +1,4 @@
-"""Plain modules, with no method inside."""
+"""Backbones: plain modules that know nothing of methods."""
 
 from unseen.models.allconv import AllConv
 from unseen.models.digits import DigitsNet

@@ -1,4 +1,4 @@
-"""The paper's backbone for 32x32 digits."""
+"""DigitsNet, the backbone for 32x32 digits."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from torch import Tensor, nn
 
 
 class DigitsNet(nn.Module):
-    """conv5x5(64)-pool-conv5x5(128)-pool-fc1024-fc1024-classes, valid padding, for (N, 3, 32, 32) images."""
+    """conv5x5(64)-pool-conv5x5(128)-pool-fc1024-fc1024-classes, unpadded; input (N, 3, 32, 32)."""
 
     def __init__(self, classes: int = 10) -> None:
         super().__init__()
-        # Pooling stands before the ReLU, as in the authors' release: the same values, a quarter of the ReLU's work.
+        # ReLU commutes with max pooling; after it, ReLU costs a quarter.
         self.conv1 = nn.Conv2d(3, 64, 5)
         self.pool1 = nn.MaxPool2d(2)
         self.relu1 = nn.ReLU()

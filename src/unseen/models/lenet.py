@@ -1,4 +1,4 @@
-"""LeNet, the paper's backbone for spoken words."""
+"""LeNet, the backbone for spectrograms of spoken words."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from torch import Tensor, nn
 
 
 class LeNet(nn.Module):
-    """conv5x5(6)-pool-conv5x5(16)-pool-fc120-fc84-classes, valid padding, for (N, 1, 32, 32) pictures."""
+    """conv5x5(6)-pool-conv5x5(16)-pool-fc120-fc84-classes, unpadded; input (N, 1, 32, 32)."""
 
     def __init__(self, classes: int = 30) -> None:
         super().__init__()
-        # Pooling stands before the ReLU: the same values, a quarter of the ReLU's work.
+        # ReLU commutes with max pooling; after it, ReLU costs a quarter.
         self.conv1 = nn.Conv2d(1, 6, 5)
         self.pool1 = nn.MaxPool2d(2)
         self.relu1 = nn.ReLU()

@@ -1,4 +1,4 @@
-"""ResNet-18 and ResNet-50 without their last layer, named as torchvision names them, so that its weights fit."""
+"""ResNet-18 and ResNet-50 without the classifier, with torchvision's parameter names."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from unseen.errors import UnseenError
 
 Depth = Literal[18, 50]
 BLOCKS: dict[int, tuple[int, ...]] = {18: (2, 2, 2, 2), 50: (3, 4, 6, 3)}
-CLASSIFIER = ("fc.weight", "fc.bias")  # of a file for 1000 classes: not a part of the body
+CLASSIFIER = ("fc.weight", "fc.bias")  # in published files, not in the body
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions beside a shortcut."""
+    """Two 3x3 convolutions with a shortcut."""
 
     expansion = 1
 
@@ -36,7 +36,7 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3 and 1x1 convolutions beside a shortcut; the stride is in the 3x3, as in torchvision."""
+    """1x1, 3x3 and 1x1 convolutions with a shortcut; the 3x3 has the stride, as in torchvision."""
 
     expansion = 4
 
@@ -59,7 +59,7 @@ class Bottleneck(nn.Module):
 
 
 def shortcut(inputs: int, outputs: int, stride: int) -> nn.Sequential | None:
-    """What makes a block's input fit its output, where the two differ."""
+    """Return the projection of a block's input to its output shape, or None if they agree."""
     if inputs == outputs and stride == 1:
         return None
     return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
@@ -75,7 +75,7 @@ class ResNet(nn.Module):
         base = round(64 * width)
         if base < 1:
             raise UnseenError(
-                f"width must leave at least one of 64 channels, {width!r} leaves none"
+                f"width must leave at least one of 64 channels; {width!r} leaves none"
             )
         block = Bottleneck if depth == 50 else BasicBlock
         self.conv1 = nn.Conv2d(3, base, 7, 2, 3, bias=False)
@@ -88,19 +88,17 @@ class ResNet(nn.Module):
         self.layer3 = self._layer(block, 4 * base, BLOCKS[depth][2], 2)
         self.layer4 = self._layer(block, 8 * base, BLOCKS[depth][3], 2)
         for module in self.modules():
-            if isinstance(
-                module, nn.Conv2d
-            ):  # He et al., 2015: keeps the spread of gradients from layer to layer
+            if isinstance(module, nn.Conv2d):  # He et al., 2015
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def _layer(
         self, block: type[BasicBlock] | type[Bottleneck], channels: int, blocks: int, stride: int
     ) -> nn.Sequential:
-        made = []
+        layers = []
         for index in range(blocks):
-            made.append(block(self.channels, channels, stride if index == 0 else 1))
+            layers.append(block(self.channels, channels, stride if index == 0 else 1))
             self.channels = channels * block.expansion
-        return nn.Sequential(*made)
+        return nn.Sequential(*layers)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))  # (N, 64, H / 4, W / 4)
@@ -108,10 +106,10 @@ class ResNet(nn.Module):
 
 
 def load_pretrained(body: nn.Module, path: str | Path) -> None:
-    """Fill a body from a file of named tensors, safetensors or torch's; a classifier in the file is left aside."""
+    """Load weights from a safetensors or torch file; a classifier in the file is ignored."""
     tensors = read_weights(Path(path))
     own = body.state_dict()
-    # Files from before BatchNorm counted its batches lack the counts, which nothing here reads.
+    # Old files lack BatchNorm's num_batches_tracked, which nothing here reads.
     missing = [
         name for name in own if name not in tensors and not name.endswith("num_batches_tracked")
     ]
@@ -121,22 +119,22 @@ def load_pretrained(body: nn.Module, path: str | Path) -> None:
         for name in own
         if name in tensors and tensors[name].shape != own[name].shape
     ]
-    found = {"missing": missing, "unexpected": unexpected, "of another shape": shapes}
-    if problems := [f"{kind}: {_some(names)}" for kind, names in found.items() if names]:
-        advice = "the file must be of a ResNet of the same depth, and depth 18 and 50 are published at width 1"
+    mismatches = {"missing": missing, "unexpected": unexpected, "of another shape": shapes}
+    if problems := [f"{kind}: {_join(names)}" for kind, names in mismatches.items() if names]:
+        advice = "expected a ResNet of the same depth; published weights have width 1"
         raise UnseenError(f"{path} does not fit this model: {'; '.join(problems)}; {advice}")
-    if spoilt := [name for name in own if name in tensors and not tensors[name].isfinite().all()]:
+    if bad := [name for name in own if name in tensors and not tensors[name].isfinite().all()]:
         raise UnseenError(
-            f"{path} holds weights that are not finite numbers: {_some(spoilt)}; get the file again"
+            f"{path} holds weights that are not finite: {_join(bad)}; download the file again"
         )
     body.load_state_dict({name: tensors.get(name, own[name]) for name in own})
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Named tensors of a file; nothing in it is run."""
+    """Read a state dict without running code from the file."""
     if not path.is_file():
         raise UnseenError(
-            f'no file of pretrained weights at {path}; leave `pretrained` empty ("") to start from random ones'
+            f'no file of pretrained weights at {path}; pretrained="" starts from random weights'
         )
     try:
         if path.suffix == ".safetensors":
@@ -144,7 +142,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
             return safetensors.torch.load(path.read_bytes())
         tensors = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # unpickling raises whatever a broken byte leads to
+    except Exception as error:  # unpickling a damaged file may raise anything
         raise UnseenError(
             f"{path} cannot be read as weights ({type(error).__name__}: {str(error)[:200]})"
         ) from error
@@ -152,10 +150,10 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         isinstance(k, str) and isinstance(t, Tensor) for k, t in tensors.items()
     ):
         raise UnseenError(
-            f"{path} must hold a state dict, names with a tensor each, and nothing else"
+            f"{path} must hold a state dict, a mapping of names to tensors, and nothing else"
         )
     return tensors
 
 
-def _some(names: list[str]) -> str:
+def _join(names: list[str]) -> str:
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

@@ -1,4 +1,4 @@
-"""The paper's backbone for bags of words."""
+"""ReviewMLP, the backbone for bags of words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 
 class ReviewMLP(nn.Module):
-    """fc50-fc50-classes on counts of 5,000 words and word pairs, (N, 5000)."""
+    """fc50-fc50-classes; input counts (N, 5000)."""
 
     def __init__(self, inputs: int = 5000, hidden: int = 50, classes: int = 2) -> None:
         super().__init__()

@@ -5,20 +5,25 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from unseen.errors import UnseenError
-from unseen.models.allconv import scaled
+from unseen.models.allconv import scale_channels
 
 
 class WideResNet(nn.Module):
-    """conv3x3(16), three groups of residual blocks, BN, ReLU, mean over space, linear; WRN-40-2 unless told otherwise.
+    """conv3x3(16), three residual groups, BN, ReLU, global mean, linear; default WRN-40-2.
 
-    For images (N, 3, H, W) from 0 to 1. `width` scales the groups' channels, which are 32, 64 and 128: 0.5 gives WRN-40-1.
+    Input: images (N, 3, H, W) in 0..1.
+
+    Args:
+        classes: Number of outputs.
+        width: Factor on the channels of the groups, 32, 64 and 128; 0.5 gives WRN-40-1.
+        depth: Number of layers, 6 n + 4.
     """
 
     def __init__(self, classes: int = 10, width: float = 1.0, depth: int = 40) -> None:
         super().__init__()
         if depth < 10 or (depth - 4) % 6:
             raise UnseenError(f"depth must be 6 n + 4 layers, such as 16, 28 or 40, not {depth!r}")
-        channels = [16, *(scaled(c, width) for c in (32, 64, 128))]
+        channels = [16, *(scale_channels(c, width) for c in (32, 64, 128))]
         self.conv1 = nn.Conv2d(3, channels[0], 3, padding=1, bias=False)
         blocks = (depth - 4) // 6
         self.group1 = _group(channels[0], channels[1], blocks, stride=1)
@@ -29,9 +34,7 @@ class WideResNet(nn.Module):
         self.pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
         self.fc = nn.Linear(channels[3], classes)
         for layer in self.modules():
-            if isinstance(
-                layer, nn.Conv2d
-            ):  # residual sums are not normalised, so the convolutions' scale counts
+            if isinstance(layer, nn.Conv2d):  # residual sums are not normalised, so scale matters
                 nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
@@ -40,18 +43,21 @@ class WideResNet(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """BN, ReLU, conv3x3, BN, ReLU, conv3x3, added to the input; where the shape changes, to a conv1x1 of the first ReLU."""
+    """BN, ReLU, conv3x3, BN, ReLU, conv3x3 plus a shortcut.
 
-    def __init__(self, before: int, after: int, stride: int) -> None:
+    Where the shape changes, the shortcut is a conv1x1 of the first ReLU's output.
+    """
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
-        self.norm1 = nn.BatchNorm2d(before)
+        self.norm1 = nn.BatchNorm2d(inputs)
         self.relu1 = nn.ReLU()
-        self.conv1 = nn.Conv2d(before, after, 3, stride, padding=1, bias=False)
-        self.norm2 = nn.BatchNorm2d(after)
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(outputs)
         self.relu2 = nn.ReLU()
-        self.conv2 = nn.Conv2d(after, after, 3, padding=1, bias=False)
-        same = before == after and stride == 1
-        self.shortcut = None if same else nn.Conv2d(before, after, 1, bias=False)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        same = inputs == outputs and stride == 1
+        self.shortcut = None if same else nn.Conv2d(inputs, outputs, 1, bias=False)
         self.stride = stride
 
     def forward(self, x: Tensor) -> Tensor:
@@ -59,11 +65,11 @@ class ResidualBlock(nn.Module):
         out = self.conv2(self.relu2(self.norm2(self.conv1(first))))
         if self.shortcut is None:
             return out + x
-        # The pixels are left out before the convolution, not by its stride, which comes to the same: a strided conv1x1 of few
-        # channels writes beyond its memory in channels_last (uxlfoundation/oneDNN issue 6035).
+        # Subsample before the convolution instead of by its stride: a strided conv1x1 with few
+        # channels writes out of bounds in channels_last (uxlfoundation/oneDNN issue 6035).
         return out + self.shortcut(first[..., :: self.stride, :: self.stride])
 
 
-def _group(before: int, after: int, blocks: int, stride: int) -> nn.Sequential:
-    rest = (ResidualBlock(after, after, 1) for _ in range(blocks - 1))
-    return nn.Sequential(ResidualBlock(before, after, stride), *rest)
+def _group(inputs: int, outputs: int, blocks: int, stride: int) -> nn.Sequential:
+    rest = (ResidualBlock(outputs, outputs, 1) for _ in range(blocks - 1))
+    return nn.Sequential(ResidualBlock(inputs, outputs, stride), *rest)
