@@ -62,8 +62,9 @@ class JiGen(ERM):
         ordered, rest = torch.randperm(len(x)).to(x.device).split([count, len(x) - count])
         puzzle = torch.randint(1, self.puzzles + 1, (len(rest),)).to(x.device)
 
+        unshuffled = self._ready(x[ordered])  # may call the model, so outside of `captured`
         with captured(self.model, (self.head.layer,)) as outputs:
-            logits = self.model(*self._ready(x[ordered]))
+            logits = self.model(*unshuffled)
         check_targets(logits, batch.y[ordered], self.ignore_label)
         source = cross_entropy(logits, batch.y[ordered], self.ignore_label)
         z = outputs[self.head.layer]
