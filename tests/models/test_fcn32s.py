@@ -211,7 +211,7 @@ def test_what_does_not_fit_is_named(tmp_path):
         assert part in str(caught.value)
     with pytest.raises(
         UnseenError,
-        match=r"of another shape: conv1.weight is \(8, .* and \d+ more; .* published at width 1",
+        match=r"of another shape: conv1.weight is \(8, .* and \d+ more; .* published weights have width 1",
     ):
         FCN32s(3, depth=18, pretrained=write(tmp_path / "r18.pth", published()))
 
