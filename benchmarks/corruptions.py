@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from unseen.data import cifar10
-from unseen.data.corruptions import CORRUPTIONS, GROUPS, SEVERITIES, corrupted
+from unseen.data.corruptions import CORRUPTIONS, GROUPS, SEVERITIES, corrupt
 from unseen.errors import UnseenError
 
 
 def test_images(count: int) -> NDArray[np.uint8]:
-    pixels, _ = cifar10.images(cifar10.Part("test", 0, count))
+    pixels, _ = cifar10.load_images(cifar10.Slice("test", 0, count))
     return np.ascontiguousarray(pixels.permute(0, 2, 3, 1).numpy())
 
 
@@ -33,7 +33,7 @@ def timed(images: NDArray[np.uint8]) -> dict[str, float]:
     for name in CORRUPTIONS:
         start = time.perf_counter()
         for severity in SEVERITIES:
-            corrupted(images, name, severity)
+            corrupt(images, name, severity)
         seconds[name] = round(time.perf_counter() - start, 3)
     return seconds
 
@@ -56,7 +56,7 @@ def sheet(image: NDArray[np.uint8], scale: int = 3) -> Image.Image:
     for row, (group, name) in enumerate(rows):
         top = heading + row * (tile + margin)
         draw.text((8, top + tile // 2 - 20), f"{group}\n{name}", fill="black", font=font)
-        shown = [image, *(corrupted(image[None], name, severity)[0] for severity in SEVERITIES)]
+        shown = [image, *(corrupt(image[None], name, severity)[0] for severity in SEVERITIES)]
         for column, pixels in enumerate(shown):
             large = Image.fromarray(pixels).resize((tile, tile), Image.Resampling.NEAREST)
             canvas.paste(large, (words + column * (tile + margin), top))

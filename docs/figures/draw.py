@@ -20,7 +20,7 @@ import torch
 from matplotlib import pyplot as plt
 from torch import Tensor
 
-from unseen.data.mini_digits import images
+from unseen.data.mini_digits import load_images
 from unseen.detection.source_statistics import SourceStatistics, relative_deviation
 from unseen.functional.mixup import Mixing, mix_targets
 from unseen.functional.noise import Gaussian, Sign, perturb
@@ -233,7 +233,7 @@ def _sigma_features() -> tuple[Tensor, Tensor, dict[str, Tensor]]:
 
 @cache
 def _digits(domain: str, split: str) -> tuple[Tensor, Tensor]:
-    x, y = images(domain, split)
+    x, y = load_images(domain, split)
     return x.float() / 255, y
 
 

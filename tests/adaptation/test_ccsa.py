@@ -19,7 +19,9 @@ def test_alignment_and_separation_by_hand():
     assert (
         alignment.item() == pytest.approx(0.36 / 2) and separation.item() == 0
     )  # the other class is beyond the margin
-    alignment, separation = alignment_and_separation(source, torch.tensor([1, 1]), target, yt, margin=1.0)
+    alignment, separation = alignment_and_separation(
+        source, torch.tensor([1, 1]), target, yt, margin=1.0
+    )
     assert alignment.item() == 0 and separation.item() == pytest.approx(
         0.4**2 / 2 / 2
     )  # one of two pairs is too near

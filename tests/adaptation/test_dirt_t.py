@@ -121,7 +121,5 @@ def test_it_needs_one_input_of_floats():
         torch.zeros(8, 2, dtype=torch.int64), torch.zeros(8, dtype=torch.int64)
     )
     net = DirtT(start("points"), embedding="fc2", steps=1)
-    with pytest.raises(
-        UnseenError, match="expected one float input, got int64"
-    ):
+    with pytest.raises(UnseenError, match="expected one float input, got int64"):
         net.step(Batch.of(whole_numbers[:]), Batch.of(whole_numbers[:]), 0)

@@ -10,7 +10,13 @@ from shifted import accuracy, pictures, start
 from torch import nn
 
 from unseen.adaptation import adapted_model, se
-from unseen.adaptation.se import SelfEnsembling, augment, class_balance, consistency_loss, update_teacher
+from unseen.adaptation.se import (
+    SelfEnsembling,
+    augment,
+    class_balance,
+    consistency_loss,
+    update_teacher,
+)
 from unseen.api import Batch
 from unseen.errors import UnseenError
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import importlib
 import json
 import os
 from contextlib import nullcontext
@@ -22,10 +21,9 @@ from unseen.data.location import VARIABLE
 from unseen.errors import UnseenError
 from unseen.methods import METHODS
 from unseen.models import ReviewMLP
+from unseen.tasks import amazon_reviews
 from unseen.tasks.amazon_reviews import SOURCES, VARIANTS
-from unseen.tasks.amazon_reviews import task as amazon_reviews
-from unseen.tasks.tuning.amazon_shifts import UNSEEN
-from unseen.tasks.tuning.amazon_shifts import task as amazon_shifts
+from unseen.tasks.tuning import amazon_shifts
 
 REAL = Path(os.environ.get(VARIABLE, "")) / "amazon_reviews"
 needs_real_data = pytest.mark.skipif(
@@ -71,7 +69,7 @@ def write_jsonl(root: Path, domain: str, rows: list[dict], pack=gzip.compress) -
 
 def test_published_counts_and_labels(root):
     write_npz(root, "dvd", "test", ROWS, Y)
-    x, y = data.counts("dvd", "test")
+    x, y = data.published_counts("dvd", "test")
     assert x.shape == (3, 5000) and x.dtype == torch.uint8 and y.dtype == torch.int64
     assert x[:, :3].tolist() == ROWS.tolist() and x[:, 3:].sum() == 0
     assert y.tolist() == [1, 0, 1], "-1 is a review that dislikes: class 0"
@@ -79,10 +77,11 @@ def test_published_counts_and_labels(root):
 
 def test_svmlight_as_dann_publishes_it_reads_the_same(root):
     (root / "dvd_test.svmlight").write_text("1 1:3 2:1\n-1 0:2\n1 2:7\n")
-    from_text = data.counts("dvd", "test")
+    from_text = data.published_counts("dvd", "test")
     write_npz(root, "dvd", "test", ROWS, Y)
     assert all(
-        torch.equal(a, b) for a, b in zip(from_text, data.counts("dvd", "test"), strict=True)
+        torch.equal(a, b)
+        for a, b in zip(from_text, data.published_counts("dvd", "test"), strict=True)
     )
 
 
@@ -104,13 +103,13 @@ BROKEN = {
     "a pickle": ({"data": np.array([Trap()], dtype=object)}, "cannot be read"),
     "a missing array": ({"y": None}, "lacks y"),
     "fractions": ({"data": np.array([0.5, 1, 1, 1])}, "data is .* of float64"),
-    "zero counts": ({"data": np.array([3, 0, 2, 7])}, "counts run from 0"),
-    "large counts": ({"data": np.array([3, 1, 2, 256])}, "counts run from 1 to 256"),
-    "negative counts": ({"data": np.array([3, -1, 2, 7])}, "counts run from -1"),
+    "zero counts": ({"data": np.array([3, 0, 2, 7])}, "counts range from 0"),
+    "large counts": ({"data": np.array([3, 1, 2, 256])}, "counts range from 1 to 256"),
+    "negative counts": ({"data": np.array([3, -1, 2, 7])}, "counts range from -1"),
     "another width": ({"shape": np.array([3, 400])}, r"shape is \(3, 400\)"),
-    "a column too far": ({"indices": np.array([1, 2, 0, 5000])}, "indices run from 0 to 5000"),
-    "a negative column": ({"indices": np.array([1, -2, 0, 3])}, "indices run from -2"),
-    "a column twice": ({"indices": np.array([1, 1, 0, 3])}, "one column twice"),
+    "a column too far": ({"indices": np.array([1, 2, 0, 5000])}, "indices range from 0 to 5000"),
+    "a negative column": ({"indices": np.array([1, -2, 0, 3])}, "indices range from -2"),
+    "a column twice": ({"indices": np.array([1, 1, 0, 3])}, "same column twice"),
     "rows that end early": ({"indptr": np.array([0, 2, 3, 3])}, "indptr does not divide 4"),
     "rows that go back": ({"indptr": np.array([0, 3, 2, 4])}, "indptr does not divide"),
     "too few rows": ({"indptr": np.array([0, 2, 4])}, "indptr does not divide"),
@@ -126,7 +125,7 @@ def test_a_broken_npz_is_named(root, name, capsys):
     instead, told = BROKEN[name]
     path = write_npz(root, "dvd", "test", ROWS, Y, **instead)
     with pytest.raises(UnseenError, match=told) as error:
-        data.counts("dvd", "test")
+        data.published_counts("dvd", "test")
     assert str(path) in str(error.value) and "expected CSR arrays" in str(error.value)
     assert "code of a data file" not in capsys.readouterr().out
 
@@ -136,28 +135,28 @@ def test_what_is_no_npz_is_named(root, content):
     path = write_npz(root, "dvd", "test", ROWS, Y)
     path.write_bytes(path.read_bytes()[:-30] if content is None else content)
     with pytest.raises(UnseenError, match="cannot be read"):
-        data.counts("dvd", "test")
+        data.published_counts("dvd", "test")
 
 
 @pytest.mark.parametrize(
     "line, told",
-    [("1 5000:1", "cannot be read"), ("1 7:1.5", "not whole"), ("2 7:1", "labels are 2")],
+    [("1 5000:1", "cannot be read"), ("1 7:1.5", "not integers"), ("2 7:1", "labels are 2")],
 )
 def test_a_broken_svmlight_file_is_named(root, line, told):
     (root / "dvd_test.svmlight").write_text(line + "\n")
     with pytest.raises(UnseenError, match=told):
-        data.counts("dvd", "test")
+        data.published_counts("dvd", "test")
 
 
 def test_missing_files_and_unknown_domains_are_named(root):
     with pytest.raises(
         UnseenError, match=r"msda5000_dvd_test.npz is missing.*unseen data fetch amazon_reviews"
     ):
-        data.counts("dvd", "test")
+        data.published_counts("dvd", "test")
     with pytest.raises(UnseenError, match="no music/test; it has: books, dvd"):
-        data.counts("music", "test")
+        data.published_counts("music", "test")
     with pytest.raises(UnseenError, match=r"dvd.jsonl.gz is missing"):
-        data.reviews("dvd")
+        data.read_texts("dvd")
 
 
 def test_held_out_reviews_repeat_neither_a_training_review_nor_each_other(root):
@@ -173,7 +172,7 @@ def test_held_out_reviews_repeat_neither_a_training_review_nor_each_other(root):
     assert torch.equal(data.held_out_counts("dvd", 0, 12)[0], parts[0][0])
     for part in ((0, 31), (30, None)):
         with pytest.raises(
-            UnseenError, match="has 30 reviews that dvd/train has not; 31 are needed"
+            UnseenError, match="has 30 reviews that are not in dvd/train; 31 are needed"
         ):
             data.held_out_counts("dvd", *part)
 
@@ -194,7 +193,7 @@ def test_labels_follow_the_stars_and_repeated_texts_go(root):
         review("Best"),
     ]
     write_jsonl(root, "dvd", rows)
-    texts, labels = data.reviews("dvd")
+    texts, labels = data.read_texts("dvd")
     assert [text.strip() for text in texts] == [
         "Fine.",
         "So so",
@@ -216,9 +215,9 @@ def test_blitzers_own_layout_reads_the_same(root):
         }
         block = "".join(f"<{tag}>\n{content}\n</{tag}>\n" for tag, content in parts.items())
         (folder / f"{name}.review").write_bytes(f"<review>\n{block}</review>\n".encode() + b"\xff")
-    from_blocks = data.reviews("kitchen")
+    from_blocks = data.read_texts("kitchen")
     write_jsonl(root, "kitchen", rows)
-    from_lines = data.reviews("kitchen")
+    from_lines = data.read_texts("kitchen")
     assert from_blocks[0] == from_lines[0] == ["No <b>\nBad & worse\n\nreally", "Yes\nGood"]
     assert from_blocks[1].tolist() == from_lines[1].tolist() == [0, 1]
 
@@ -226,24 +225,24 @@ def test_blitzers_own_layout_reads_the_same(root):
 @pytest.mark.parametrize(
     "row, told",
     [
-        ({"text": "a"}, "line 2 is no review .KeyError: 'rating'"),
-        (review("a", 6.0), "a rating of 6"),
-        (review("a", 5.0, label=0), "its rating belies"),
+        ({"text": "a"}, "line 2 is not a review .KeyError: 'rating'"),
+        (review("a", 6.0), "rating 6"),
+        (review("a", 5.0, label=0), "contradicts its rating"),
         ({"text": 3, "rating": 5}, "has no text"),
-        ([1], "line 2 is no review"),
+        ([1], "line 2 is not a review"),
     ],
 )
 def test_a_broken_text_file_is_named(root, row, told):
     write_jsonl(root, "dvd", [review("fine"), row])
     with pytest.raises(UnseenError, match=told):
-        data.reviews("dvd")
+        data.read_texts("dvd")
 
 
 def test_a_text_file_cut_short_is_named(root):
     path = write_jsonl(root, "dvd", [review("fine")])
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(UnseenError, match="cannot be read"):
-        data.reviews("dvd")
+        data.read_texts("dvd")
 
 
 def test_blitzers_file_cut_short_is_named(root):
@@ -254,9 +253,9 @@ def test_blitzers_file_cut_short_is_named(root):
     (folder / "positive.review").write_text((3 * block.format(5))[:-30])
     with pytest.raises(
         UnseenError,
-        match=r"positive\.review .*: 3 reviews begin and 2 end: it may have been cut short",
+        match=r"positive\.review .*: 3 reviews begin and 2 end: it may be truncated",
     ):
-        data.reviews("books")
+        data.read_texts("books")
 
 
 def test_the_most_frequent_words_and_pairs_equals_by_the_alphabet():
@@ -268,7 +267,7 @@ def test_the_most_frequent_words_and_pairs_equals_by_the_alphabet():
 
 
 def test_counting_by_hand():
-    x = data.counted(
+    x = data.count_words(
         ["Good BOOK, good!", "no such words", "book " * 300], ["book", "good", "book good"]
     ).toarray()
     assert x.dtype == np.uint8 and x.shape == (3, 5000) and x[:, 3:].sum() == 0
@@ -278,9 +277,9 @@ def test_counting_by_hand():
 def test_words_are_those_of_the_sources_training_texts_alone(root):
     for domain in ("books", "dvd"):
         write_jsonl(root, domain, [review(f"{domain}{i}") for i in range(10)])
-    trained_on, _ = data.extracted_counts("books", 4, "books", 0, 4)
-    held_out, _ = data.extracted_counts("books", 4, "books", 4, None)
-    elsewhere, y = data.extracted_counts("books", 4, "dvd", 0, None)
+    trained_on, _ = data.extract_counts("books", 4, "books", 0, 4)
+    held_out, _ = data.extract_counts("books", 4, "books", 4, None)
+    elsewhere, y = data.extract_counts("books", 4, "dvd", 0, None)
     assert trained_on[:, :4].sum() == 4 and trained_on[:, 4:].sum() == 0, "four reviews, four words"
     assert (
         held_out.shape == (6, 5000)
@@ -288,10 +287,8 @@ def test_words_are_those_of_the_sources_training_texts_alone(root):
         and elsewhere.sum() == 0
         and y.tolist() == [1] * 10
     )
-    with pytest.raises(
-        UnseenError, match="has 10 reviews of dvd with texts of their own; 11 are needed"
-    ):
-        data.extracted_counts("books", 4, "dvd", 0, 11)
+    with pytest.raises(UnseenError, match="has 10 distinct reviews of dvd; 11 are needed"):
+        data.extract_counts("books", 4, "dvd", 0, 11)
 
 
 # ---- the task
@@ -299,7 +296,7 @@ def test_words_are_those_of_the_sources_training_texts_alone(root):
 
 def test_the_twelve_transfers_are_named_and_nothing_is_read_before_it_is_asked_for(monkeypatch):
     monkeypatch.setenv(VARIABLE, "/nowhere")
-    tasks = [amazon_reviews(variant) for variant in VARIANTS]
+    tasks = [amazon_reviews.task(variant) for variant in VARIANTS]
     transfers = [d.name for task in tasks[:4] for d in task.targets]
     assert len(set(transfers)) == 12 and transfers[:3] == [
         "books->dvd",
@@ -312,8 +309,8 @@ def test_the_twelve_transfers_are_named_and_nothing_is_read_before_it_is_asked_f
     assert [task.source.name for task in tasks] == [*SOURCES, *SOURCES] and [
         task.variant for task in tasks
     ] == list(VARIANTS)
-    assert amazon_reviews().variant == VARIANTS[0] == "books"
-    for make in (amazon_reviews, amazon_shifts):
+    assert amazon_reviews.task().variant == VARIANTS[0] == "books"
+    for make in (amazon_reviews.task, amazon_shifts.task):
         with pytest.raises(
             UnseenError, match=r'no variant "music".*books, dvd, electronics, kitchen'
         ):
@@ -323,13 +320,12 @@ def test_the_twelve_transfers_are_named_and_nothing_is_read_before_it_is_asked_f
 
 
 def test_the_source_is_held_out_and_a_target_is_whole(root, monkeypatch):
-    task_file = importlib.import_module("unseen.tasks.amazon_reviews")
-    monkeypatch.setattr(task_file, "HELD_OUT", {"val": (0, 5), "test": (5, None)})
+    monkeypatch.setattr(amazon_reviews, "HELD_OUT", {"val": (0, 5), "test": (5, None)})
     rows = np.arange(1, 31)[:, None] * np.array([[1, 0, 2]])
     for domain in ("books", "dvd"):
         write_npz(root, domain, "train", rows[:10], np.ones(10))
         write_npz(root, domain, "test", rows[8:], np.ones(22))
-    task = amazon_reviews("books")
+    task = amazon_reviews.task("books")
     assert {split: len(task.source.load(split)) for split in ("train", "val", "test")} == {
         "train": 10,
         "val": 5,
@@ -358,7 +354,7 @@ IMAGES_ONLY = {"cutout", "autoaugment", "par", "self_super", "jigen"}
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_learns_from_counts_or_says_that_it_needs_images(name):
     torch.manual_seed(0)
-    task = amazon_reviews()
+    task = amazon_reviews.task()
     model, batch = (
         task.model(),
         Batch((torch.randint(0, 3, (8, 5000)).float(),), torch.arange(8) % 2),
@@ -377,14 +373,14 @@ def test_a_method_learns_from_counts_or_says_that_it_needs_images(name):
 
 
 def test_the_task_keeps_its_own_list_of_shifts():
-    assert UNSEEN == shifts.SHIFTS
+    assert amazon_shifts.UNSEEN == shifts.SHIFTS
 
 
 def test_telling_by_hand():
     used = np.array([[1, 1, 0], [1, 0, 0], [0, 1, 0], [0, 0, 0]])
-    tells = shifts.telling(used, np.array([1, 1, 0, 0]))
+    association = shifts.label_association(used, np.array([1, 1, 0, 0]))
     # shares 1 and 0, pooled (2 + 1) / (4 + 2) = 1/2: z = 1 / sqrt(1/4 (1/2 + 1/2)) = 2
-    assert tells.tolist() == [2.0, 0.0, 0.0]
+    assert association.tolist() == [2.0, 0.0, 0.0]
 
 
 def test_joined_reviews_share_their_label():
@@ -393,7 +389,7 @@ def test_joined_reviews_share_their_label():
     x = np.hstack([np.eye(50), np.full((50, 1), 200)]).astype(
         np.uint8
     )  # every review has a word of its own
-    long = shifts.joined(x, y, rng)
+    long = shifts.join_reviews(x, y, rng)
     partners = (long[:, :50] - x[:, :50]).argmax(1)
     assert (
         (long[:, :50].sum(1) == 2).all()
@@ -408,8 +404,8 @@ def test_joined_reviews_share_their_label():
 def test_another_topic_moves_rare_words_that_tell_nothing_and_no_others():
     rng = np.random.default_rng(0)
     x = rng.integers(0, 9, (20, 40)).astype(np.uint8)
-    tells, used = np.repeat([0.0, 5.0], 20), np.tile([0.01, 0.5], 20)
-    moved = shifts.of_another_topic(x, tells, used, rng)
+    association, frequency = np.repeat([0.0, 5.0], 20), np.tile([0.01, 0.5], 20)
+    moved = shifts.permute_topic_words(x, association, frequency, rng)
     topical = np.arange(0, 20, 2)
     others = np.setdiff1d(np.arange(40), topical)
     assert (moved[:, others] == x[:, others]).all() and (moved[:, topical] != x[:, topical]).any()
@@ -419,10 +415,10 @@ def test_another_topic_moves_rare_words_that_tell_nothing_and_no_others():
 
 
 def test_the_most_telling_words_of_both_kinds_go(monkeypatch):
-    monkeypatch.setattr(shifts, "TELLING", 2)
+    monkeypatch.setattr(shifts, "REMOVED", 2)
     x = np.full((2, 4), 7, np.uint8)
     assert (
-        shifts.without_the_most_telling(x, np.array([0.1, -3.0, 2.0, 1.0])).tolist()
+        shifts.remove_predictive_words(x, np.array([0.1, -3.0, 2.0, 1.0])).tolist()
         == [[7, 0, 0, 7]] * 2
     )
     assert x.min() == 7
@@ -433,10 +429,10 @@ def test_the_most_telling_words_of_both_kinds_go(monkeypatch):
 
 @needs_real_data
 def test_the_real_files_are_whole():
-    sizes = {d: len(data.counts(d, "test")[1]) for d in SOURCES}
+    sizes = {d: len(data.published_counts(d, "test")[1]) for d in SOURCES}
     assert sizes == {"books": 4465, "dvd": 3586, "electronics": 5681, "kitchen": 5945}
     for d in SOURCES:
-        assert data.counts(d, "train")[1].bincount().tolist() == [1000, 1000]
+        assert data.published_counts(d, "train")[1].bincount().tolist() == [1000, 1000]
 
 
 # What naive Bayes on the source reaches, less a margin: labels turned around or rows out of place leave it at a half.
@@ -445,7 +441,7 @@ def test_the_real_files_are_whole():
     "variant, held_out, unseen", [("kitchen", 0.82, 0.66), ("kitchen_raw", 0.8, 0.66)]
 )
 def test_real_reviews_are_what_their_labels_say(variant, held_out, unseen):
-    task = amazon_reviews(variant)
+    task = amazon_reviews.task(variant)
     x, y = task.source.load("train").tensors
     reader = BernoulliNB().fit(csr_matrix(x.numpy()), y.numpy())
 
@@ -461,11 +457,11 @@ def test_real_reviews_are_what_their_labels_say(variant, held_out, unseen):
 
 @needs_real_data
 def test_every_shift_is_the_same_bits_when_made_again_and_touches_no_training_review():
-    task = amazon_shifts("kitchen")
+    task = amazon_shifts.task("kitchen")
     held_out = data.held_out_counts("kitchen", shifts.FIRST, shifts.END)
     for domain in task.targets:
         x, y = domain.load("test").tensors
-        again = shifts.shifted_counts("kitchen", domain.name.partition("->")[2])
+        again = shifts.load_shift("kitchen", domain.name.partition("->")[2])
         assert torch.equal(again[0], x) and torch.equal(again[1], y) and torch.equal(y, held_out[1])
         assert x.shape == (1000, 5000) and (x != held_out[0]).any(1).float().mean() > 0.9, (
             domain.name

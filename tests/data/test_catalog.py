@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from unseen.cli import data as cli_data
-from unseen.data import catalog as stock
+from unseen.data import catalog
 from unseen.data.location import VARIABLE, MissingData
 from unseen.data.publishers import DATA_SETS, data_set
 
@@ -37,10 +37,10 @@ def test_list_as_json(capsys):
 
 @pytest.mark.parametrize("name", ["cifar10", "driving", "amazon_reviews", "google_commands"])
 def test_of_what_is_missing_a_check_says_how_to_get_it(name, tmp_path):
-    rows = stock.check(name, tmp_path)
+    rows = catalog.check(name, tmp_path)
     assert {r["state"] for r in rows} == {"missing"} and any(r["needed"] for r in rows)
     assert all(str(tmp_path / name) in r["problem"] for r in rows)
-    assert {r["state"] for r in stock.fetch(name, tmp_path)} == {"by hand"}
+    assert {r["state"] for r in catalog.fetch(name, tmp_path)} == {"by hand"}
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_of_what_is_missing_a_check_says_how_to_get_it(name, tmp_path):
         ("driving", {"clear", "day", "dusk"}, ["camvid_day", "carla_clear"]),
         ("driving", {"highway_fog", *(f"{p}_{w}" for p in ("ny", "euro") for w in ("dawn", "fog", "night", "spring", "winter"))},
          ["synthia_fog"]),
-        ("amazon_shifts", {"books raw", "dvd raw", "electronics raw", "kitchen raw"}, ["the variants whose names end in _raw"]),
+        ("amazon_shifts", {"books raw", "dvd raw", "electronics raw", "kitchen raw"}, ["the variants ending in _raw"]),
         ("cifar10_c", {"cifar10", "cifar10_c"}, ["CIFAR-10-C as published"]),
         ("cifar_shifts", {"cifar10"}, []),
         ("digit_pairs", {"mnist", "svhn", "mnist_m", "usps"}, ["digits"]),
@@ -59,7 +59,7 @@ def test_of_what_is_missing_a_check_says_how_to_get_it(name, tmp_path):
 def test_one_of_several_ways_is_enough(name, there, enough):
     data = data_set(name)
     titles = [part.title for part in data.parts if part.domain in there or part.title in there]
-    assert data.enough_for(titles) == enough
+    assert data.usable_variants(titles) == enough
 
 
 def test_what_another_variant_would_need_can_be_done_without(tmp_path, monkeypatch, capsys):
@@ -90,4 +90,4 @@ def test_what_another_variant_would_need_can_be_done_without(tmp_path, monkeypat
 )
 @pytest.mark.parametrize("name", ["cifar10", "driving", "amazon_reviews", "google_commands"])
 def test_the_real_data_that_is_here_can_be_read(name):
-    assert all(r["state"] == "ok" and r["n"] > 0 for r in stock.check(name) if r["needed"])
+    assert all(r["state"] == "ok" and r["n"] > 0 for r in catalog.check(name) if r["needed"])

@@ -10,13 +10,11 @@ import pytest
 import torch
 from PIL import Image
 
-from unseen.data import catalog as stock
-from unseen.data import cifar10, cifar10_c, corruptions
+from unseen.data import catalog, cifar10, cifar10_c, corruptions
 from unseen.data.corruptions import weather
 from unseen.data.location import CACHE_VARIABLE, VARIABLE, MissingData
 from unseen.errors import UnseenError
-from unseen.tasks.cifar10_c import CORRUPTIONS, SEVERITIES
-from unseen.tasks.cifar10_c import task as cifar_task
+from unseen.tasks.cifar10_c import CORRUPTIONS, SEVERITIES, task
 
 REAL = Path(os.environ.get(VARIABLE, "")) / "cifar10"
 needs_real_data = pytest.mark.skipif(
@@ -62,7 +60,7 @@ def test_red_green_and_blue_row_by_row_behind_the_label(root):
     pixels = np.zeros((2, 3, 32, 32), np.uint8)
     pixels[1, 0, 0, 5], pixels[1, 1, 2, 0], pixels[1, 2, 31, 31] = 200, 100, 50
     write(root, "test_batch.bin", np.array([9, 3]), pixels)
-    x, y = cifar10.images(cifar10.Part("test", 0, 2))
+    x, y = cifar10.load_images(cifar10.Slice("test", 0, 2))
     assert (
         x.shape == (2, 3, 32, 32)
         and x.dtype == torch.uint8
@@ -76,7 +74,7 @@ def test_training_files_are_read_as_one_and_as_many_as_there_are(root):
     for batch, count in ((1, 5), (2, 4), (5, 3)):
         write(root, f"data_batch_{batch}.bin", np.arange(count), np.full((count, 3072), batch))
     assert cifar10.count("train") == 12
-    x, y = cifar10.images(cifar10.Part("train", 3, 11))
+    x, y = cifar10.load_images(cifar10.Slice("train", 3, 11))
     assert y.tolist() == [3, 4, 0, 1, 2, 3, 0, 1] and x[:, 0, 0, 0].tolist() == [
         1,
         1,
@@ -87,8 +85,8 @@ def test_training_files_are_read_as_one_and_as_many_as_there_are(root):
         5,
         5,
     ]
-    with pytest.raises(UnseenError, match="has 12 train images here; this needs the first 13"):
-        cifar10.images(cifar10.Part("train", 0, 13))
+    with pytest.raises(UnseenError, match="has 12 train images; the first 13 are needed"):
+        cifar10.load_images(cifar10.Slice("train", 0, 13))
 
 
 BROKEN = {
@@ -106,7 +104,7 @@ def test_what_is_off_is_named_with_the_file_and_the_expected_layout(root, case):
     path = write(root, "test_batch.bin", np.arange(3))
     spoil(path)
     with pytest.raises(UnseenError, match=told) as caught:
-        cifar10.images(cifar10.Part("test", 0, 3))
+        cifar10.load_images(cifar10.Slice("test", 0, 3))
     assert (
         str(path) in str(caught.value)
         and "records of 3073 bytes" in str(caught.value)
@@ -118,17 +116,17 @@ def test_what_is_missing_is_named(root):
     with pytest.raises(
         MissingData, match=r"data_batch_1\.bin is missing: expected CIFAR-10's binary version"
     ):
-        cifar_task().source.load("train")
+        task().source.load("train")
     (root / "cifar-10-batches-py").mkdir()
-    with pytest.raises(MissingData, match=r"its Python version, whose pickles are not read"):
-        cifar_task().source.load("train")
+    with pytest.raises(MissingData, match=r"has pickles, which are not read"):
+        task().source.load("train")
 
 
 # ---- what is learned from, held out, examined
 
 
 def numbers(split: str) -> list[int]:
-    return cifar_task().source.load(split).tensors[0][:, 0, 0, 0].tolist()
+    return task().source.load(split).tensors[0][:, 0, 0, 0].tolist()
 
 
 def test_one_training_file_is_learned_from_whole_and_the_test_file_is_halved(root):
@@ -148,27 +146,27 @@ def test_with_more_training_files_their_last_2000_are_held_out_and_the_whole_tes
     assert numbers("val") == [n % 251 for n in range(500, 2_500)]
     assert numbers("train") == [n % 251 for n in range(10_000)] + [n % 251 for n in range(500)]
     with pytest.raises(UnseenError, match='cifar10 has no split "dev"; it has: train, val, test'):
-        cifar_task().source.load("dev")
+        task().source.load("dev")
 
 
 def test_the_task_has_75_domains_by_name_and_reads_nothing_when_it_is_made(root):
-    task = cifar_task()
+    cifar = task()
     assert (
-        len(task.targets) == 75
-        and task.domain("fog/3").name == "fog/3"
-        and task.targets[0].name == "gaussian_noise/1"
+        len(cifar.targets) == 75
+        and cifar.domain("fog/3").name == "fog/3"
+        and cifar.targets[0].name == "gaussian_noise/1"
     )
     assert tuple(corruptions.CORRUPTIONS) == CORRUPTIONS and corruptions.SEVERITIES == SEVERITIES
     small(root)
     with pytest.raises(UnseenError, match='fog/3 has no split "train", only test'):
-        task.domain("fog/3").load("train")
+        cifar.domain("fog/3").load("train")
 
 
 # ---- a user's CIFAR-10-C
 
 
 def write_published(root: Path, size: int = 20) -> dict[str, np.ndarray]:
-    folder = root / cifar10_c.PUBLISHED
+    folder = root / cifar10_c.FOLDER
     folder.mkdir()
     sets = {"fog": photos(5 * size), "labels": np.tile(np.arange(size) % 10, 5).astype(np.uint8)}
     for name, array in sets.items():
@@ -179,8 +177,8 @@ def write_published(root: Path, size: int = 20) -> dict[str, np.ndarray]:
 def test_published_sets_are_read_as_they_are_and_none_is_made(root, monkeypatch):
     small(root)
     sets = write_published(root)
-    monkeypatch.setattr(cifar10_c, "corrupted", None)
-    data = cifar_task().domain("fog/3").load("test")
+    monkeypatch.setattr(cifar10_c, "corrupt", None)
+    data = task().domain("fog/3").load("test")
     assert len(data) == 10, "only the images that are examined"
     x, y = data[torch.arange(10)]
     assert x.shape == (10, 3, 32, 32) and x.dtype == torch.float32 and y.tolist() == list(range(10))
@@ -193,10 +191,10 @@ def test_a_published_folder_that_lacks_a_set_is_told_and_not_filled_up(root):
     small(root)
     write_published(root)
     with pytest.raises(
-        UnseenError, match=r"CIFAR-10-C/snow\.npy is missing.*complete the folder, or take it away"
+        UnseenError, match=r"CIFAR-10-C/snow\.npy is missing.*complete the folder, or remove it"
     ):
-        cifar10_c.images("snow", 1)
-    told = {(r["domain"], r["split"]): r for r in stock.check("cifar10_c")}  # by its task's name
+        cifar10_c.load_images("snow", 1)
+    told = {(r["domain"], r["split"]): r for r in catalog.check("cifar10_c")}  # by its task's name
     assert (
         told["cifar10_c", "test"]["state"] == "broken"
         and "missing" in told["cifar10_c", "test"]["problem"]
@@ -206,9 +204,9 @@ def test_a_published_folder_that_lacks_a_set_is_told_and_not_filled_up(root):
 SPOILED = {
     "cut": ("fog", lambda path, array: path.write_bytes(path.read_bytes()[:-100]), "cannot be read"),
     "floats": ("fog", lambda path, array: np.save(path, array / 255), "of float64"),
-    "channels first": ("fog", lambda path, array: np.save(path, array.transpose(0, 3, 1, 2)), r"it is \(100, 3, 32, 32\)"),
-    "a severity short": ("fog", lambda path, array: np.save(path, array[:80]), r"it is \(100,\) of uint8, fog.npy has 80 images"),
-    "another order": ("labels", lambda path, array: np.save(path, np.sort(array)), "are not those of the first 10 test images"),
+    "channels first": ("fog", lambda path, array: np.save(path, array.transpose(0, 3, 1, 2)), r"is \(100, 3, 32, 32\)"),
+    "a severity short": ("fog", lambda path, array: np.save(path, array[:80]), r"is \(100,\) of uint8, fog.npy has 80 images"),
+    "another order": ("labels", lambda path, array: np.save(path, np.sort(array)), "differ from the first 10 test labels"),
     "pickled": ("labels", lambda path, array: np.save(path, array.astype(object), allow_pickle=True), "cannot be read"),
 }  # fmt: skip
 
@@ -218,11 +216,11 @@ def test_what_is_off_in_a_published_folder_is_named(root, case):
     small(root)
     sets = write_published(root)
     name, spoil, told = SPOILED[case]
-    path = root / cifar10_c.PUBLISHED / f"{name}.npy"
+    path = root / cifar10_c.FOLDER / f"{name}.npy"
     spoil(path, sets[name])
     with pytest.raises(UnseenError, match=told) as caught:
-        cifar10_c.images("fog", 2)
-    assert f"{cifar10_c.PUBLISHED}/" in str(caught.value) and "is not as published" in str(
+        cifar10_c.load_images("fog", 2)
+    assert f"{cifar10_c.FOLDER}/" in str(caught.value) and "is not as published" in str(
         caught.value
     )
     assert "(50000, 32, 32, 3)" in str(caught.value)
@@ -237,34 +235,34 @@ def cached(root: Path) -> list[Path]:
 
 def test_without_published_sets_the_examined_images_are_corrupted_here(root):
     clean = small(root)
-    x, y = cifar10_c.images("contrast", 5)
+    x, y = cifar10_c.load_images("contrast", 5)
     assert x.dtype == torch.uint8 and y.tolist() == list(range(10))
-    expected = corruptions.corrupted(clean[:10], "contrast", 5)
+    expected = corruptions.corrupt(clean[:10], "contrast", 5)
     assert torch.equal(x, torch.from_numpy(expected).permute(0, 3, 1, 2))
 
 
 def test_a_set_is_made_once_and_kept_and_nothing_written_reaches_the_kept_file(root, monkeypatch):
     small(root)
-    x, _ = cifar10_c.images("fog", 3)
+    x, _ = cifar10_c.load_images("fog", 3)
     assert len(cached(root)) == 1, "no temporary files are left"
     expected = x.clone()
     x.zero_()
-    monkeypatch.setattr(cifar10_c, "corrupted", None)
-    assert torch.equal(cifar10_c.images("fog", 3)[0], expected)
+    monkeypatch.setattr(cifar10_c, "corrupt", None)
+    assert torch.equal(cifar10_c.load_images("fog", 3)[0], expected)
 
 
 def test_what_the_content_depends_on_is_in_the_name(root, monkeypatch):
     small(root)
-    cifar10_c.images("fog", 3)
-    cifar10_c.images("fog", 4)
+    cifar10_c.load_images("fog", 3)
+    cifar10_c.load_images("fog", 4)
     monkeypatch.setattr(cifar10_c, "VERSION", corruptions.VERSION + 1)
-    cifar10_c.images("fog", 4)
+    cifar10_c.load_images("fog", 4)
     write(root, "test_batch.bin", np.arange(20) % 10, photos(40)[20:].transpose(0, 3, 1, 2))
-    after, _ = cifar10_c.images("fog", 4)
+    after, _ = cifar10_c.load_images("fog", 4)
     assert len(cached(root)) == 4
     assert torch.equal(
         after,
-        torch.from_numpy(corruptions.corrupted(photos(40)[20:30], "fog", 4)).permute(0, 3, 1, 2),
+        torch.from_numpy(corruptions.corrupt(photos(40)[20:30], "fog", 4)).permute(0, 3, 1, 2),
     )
 
 
@@ -277,8 +275,8 @@ def test_other_overlays_make_other_frost(root):
             Image.fromarray(np.full((200, 200, 3), brightness, np.uint8)).save(
                 root / "frost" / name
             )
-        weather.overlays.cache_clear()  # a new process would read them again
-        made.append(cifar10_c.images("frost", 1)[0].float().mean())
+        weather.load_overlays.cache_clear()  # a new process would read them again
+        made.append(cifar10_c.load_images("frost", 1)[0].float().mean())
     assert made[1] > made[0] + 5
 
 
@@ -287,10 +285,10 @@ def test_other_overlays_make_other_frost(root):
 )
 def test_a_kept_file_that_is_not_whole_is_made_again(root, spoil):
     small(root)
-    expected = cifar10_c.images("contrast", 2)[0].clone()
+    expected = cifar10_c.load_images("contrast", 2)[0].clone()
     path = cached(root)[0]
     path.write_bytes(spoil(path.read_bytes()))
-    assert torch.equal(cifar10_c.images("contrast", 2)[0], expected)
+    assert torch.equal(cifar10_c.load_images("contrast", 2)[0], expected)
     assert np.load(path)["pixels"].shape == (10, 32, 32, 3)
 
 
@@ -298,11 +296,11 @@ def test_where_nothing_can_be_kept_the_sets_are_made_anyway_and_that_is_told(
     root, tmp_path, monkeypatch, caplog
 ):
     small(root)
-    expected = cifar10_c.images("contrast", 1)[0].clone()
+    expected = cifar10_c.load_images("contrast", 1)[0].clone()
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "file"))
-    assert torch.equal(cifar10_c.images("contrast", 1)[0], expected)
-    assert "cannot be written" in caplog.text and CACHE_VARIABLE in caplog.text
+    assert torch.equal(cifar10_c.load_images("contrast", 1)[0], expected)
+    assert "cannot write" in caplog.text and CACHE_VARIABLE in caplog.text
 
 
 # ---- the real thing
@@ -311,8 +309,8 @@ def test_where_nothing_can_be_kept_the_sets_are_made_anyway_and_that_is_told(
 @needs_real_data
 def test_the_real_files_are_read_and_their_splits_do_not_meet(tmp_path, monkeypatch):
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
-    task = cifar_task()
-    train, val, test = (task.source.load(split) for split in ("train", "val", "test"))
+    cifar = task()
+    train, val, test = (cifar.source.load(split) for split in ("train", "val", "test"))
     assert len(train) >= 10_000 and len(val) >= 1_000 and len(test) >= 500
     digests = [{row.numpy().tobytes() for row in data.tensors[0]} for data in (train, val, test)]
     assert not digests[1] & digests[2] and not digests[0] & digests[1]
@@ -321,8 +319,8 @@ def test_the_real_files_are_read_and_their_splits_do_not_meet(tmp_path, monkeypa
     assert [cifar10.CLASS_NAMES[i] for i in y] == ["frog", "truck", "truck"], (
         "the well-known first images"
     )
-    if not (REAL / cifar10_c.PUBLISHED).is_dir():
-        frosty = task.domain("frost/5").load("test")
+    if not (REAL / cifar10_c.FOLDER).is_dir():
+        frosty = cifar.domain("frost/5").load("test")
         assert len(frosty) == len(test) and torch.equal(frosty.tensors[1], test.tensors[1])
         assert frosty[torch.arange(100)][0].mean() > test[torch.arange(100)][0].mean(), (
             "frost brightens"

@@ -17,7 +17,7 @@ from unseen.data.corruptions import (
     GROUPS,
     SEVERITIES,
     blur,
-    corrupted,
+    corrupt,
     digital,
     noise,
     sampling,
@@ -68,7 +68,7 @@ def root(tmp_path_factory) -> Path:
 @pytest.fixture(autouse=True)
 def ice(root, monkeypatch) -> tuple[np.ndarray, ...]:
     monkeypatch.setenv(VARIABLE, str(root))
-    return weather.overlays(weather.frost_folder())
+    return weather.load_overlays(weather.frost_folder())
 
 
 def rng() -> np.random.Generator:
@@ -112,13 +112,15 @@ def stretched_beyond_tilt(name: str, clean: np.ndarray, severity: int) -> float:
     """As published the tilt of a whole picture shrinks with severity; what grows is how its parts are stretched."""
     amplitude, smoothness, reach = digital.ELASTIC[severity - 1]
     return mean_difference(
-        digital.tilted(clean, reach, rng()), _after_tilt(clean, amplitude, smoothness, reach)
+        digital.random_affine(clean, reach, rng()), _after_tilt(clean, amplitude, smoothness, reach)
     )
 
 
 def _after_tilt(clean: np.ndarray, amplitude: float, smoothness: float, reach: float) -> np.ndarray:
     draws = rng()
-    return digital.stretched(digital.tilted(clean, reach, draws), amplitude, smoothness, draws)
+    return digital.random_displacement(
+        digital.random_affine(clean, reach, draws), amplitude, smoothness, draws
+    )
 
 
 DISTORTION = {
@@ -145,18 +147,18 @@ def test_mean_distortion_grows_with_severity(name, photos):
 @pytest.mark.parametrize("name", CORRUPTIONS)
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others(name, photos):
     before = photos.copy()
-    once, again, other = (corrupted(photos, name, 3, seed) for seed in (7, 7, 8))
+    once, again, other = (corrupt(photos, name, 3, seed) for seed in (7, 7, 8))
     assert once.dtype == np.uint8 and once.shape == photos.shape and (photos == before).all()
     assert (once == again).all() and (once == other).all() == (name not in RANDOM)
-    one, twin = corrupted(photos[[0, 0]], name, 3)
+    one, twin = corrupt(photos[[0, 0]], name, 3)
     assert (one == twin).all() == (name not in RANDOM), "every image has draws of its own"
 
 
 @pytest.mark.parametrize("name", CORRUPTIONS)
 def test_the_first_images_are_the_same_however_many_follow(name, photos, monkeypatch):
     monkeypatch.setattr("unseen.data.corruptions.BLOCK", 40)
-    made = corrupted(photos[np.arange(100) % 40], name, 4)
-    assert (made[:40] == corrupted(photos[:40], name, 4)).all()
+    made = corrupt(photos[np.arange(100) % 40], name, 4)
+    assert (made[:40] == corrupt(photos[:40], name, 4)).all()
     assert (made[40:80] == made[:40]).all() == (name not in RANDOM), (
         "draws of one block come back in the next"
     )
@@ -168,7 +170,7 @@ def test_values_stay_in_range(name, severity):
     extremes = np.zeros((4, 32, 32, 3), np.uint8)
     extremes[1], extremes[2, :, ::2], extremes[3, ..., 0] = 255, 255, 255
     with np.errstate(all="raise"):
-        made = corrupted(extremes, name, severity)
+        made = corrupt(extremes, name, severity)
     values = CORRUPTIONS[name](extremes, severity, rng())
     assert np.isfinite(values).all() and made.dtype == np.uint8
     if name not in ("impulse_noise", "fog"):  # pepper is black, and fog is grey
@@ -185,13 +187,13 @@ def test_there_are_fifteen_in_the_published_groups_and_nonsense_is_named(photos)
         "digital": 4,
     }
     with pytest.raises(UnseenError, match='no corruption "rain"; there are: gaussian_noise'):
-        corrupted(photos, "rain", 1)
+        corrupt(photos, "rain", 1)
     with pytest.raises(UnseenError, match="severity must be one of 1, 2, 3, 4, 5, not 0"):
-        corrupted(photos, "fog", 0)
+        corrupt(photos, "fog", 0)
     with pytest.raises(UnseenError, match=r"not \(120, 3, 32, 32\) of uint8"):
-        corrupted(photos.transpose(0, 3, 1, 2), "fog", 1)
+        corrupt(photos.transpose(0, 3, 1, 2), "fog", 1)
     with pytest.raises(UnseenError, match="of float64"):
-        corrupted(photos / 255, "fog", 1)
+        corrupt(photos / 255, "fog", 1)
 
 
 # ---- noise
@@ -235,7 +237,7 @@ def test_a_defocused_point_is_the_published_disk():
 
 def test_glass_copies_as_the_published_swap_of_views_does(photos):
     down, right = rng().integers(-1, 1, (2, 3, 32, 32))
-    made = blur.displaced(photos[:3], down, right)
+    made = blur.displace(photos[:3], down, right)
     for i, image in enumerate(photos[:3].copy()):
         for h in range(31, 1, -1):
             for w in range(31, 1, -1):
@@ -246,7 +248,7 @@ def test_glass_copies_as_the_published_swap_of_views_does(photos):
 
 def test_motion_blur_is_the_half_gaussian_trail_of_imagemagick(photos):
     angles = np.array([-45.0, 0.0, 30.0, -100.0])
-    made = blur.trailed(photos[:4], 6, 2.0, angles)
+    made = blur.directional_blur(photos[:4], 6, 2.0, angles)
     weights = [np.exp(-(k**2) / 8) for k in range(13)]
     for i, (image, angle) in enumerate(zip(photos, np.radians(angles), strict=False)):
         for y, x in [(0, 0), (3, 29), (16, 16), (31, 31), (30, 2)]:
@@ -282,7 +284,7 @@ def test_zoom_blur_is_the_mean_of_enlarged_copies(photos, severity):
 @pytest.mark.parametrize("factor", [1.0, 1.25, 1.75, 2.25])
 def test_flakes_are_enlarged_as_scipy_does(photos, factor):
     layer = photos[0, :, :, :1].astype(np.float64)
-    matrix = sampling.enlargement(factor)
+    matrix = sampling.zoom_matrix(factor)
     assert matrix @ layer[..., 0] @ matrix.T == pytest.approx(
         zoomed(layer, factor)[..., 0], abs=1e-3
     )
@@ -338,7 +340,7 @@ def test_snow_whitens_the_scene_and_adds_streaks_and_the_same_turned_by_180_degr
 def test_frost_adds_a_piece_of_a_published_overlay(photos, ice):
     picture = np.asarray(Image.open(weather.frost_folder() / "frost2.png"))
     assert (ice[1] == picture[2::5, 2::5]).all(), "the middle one of every five pixels"
-    made = weather.frosted(photos, 5, rng(), ice) - 0.75 * photos
+    made = weather.add_overlays(photos, 5, rng(), ice) - 0.75 * photos
     for piece in made[:20]:
         found = [
             np.abs(overlay[y : y + 32, x : x + 32] * 0.45 - piece).max() < 1e-3
@@ -353,7 +355,7 @@ def test_without_overlays_there_is_no_frost(photos, tmp_path, monkeypatch):
         MissingData,
         match=r"elsewhere/cifar10/frost/frost1\.png is missing.*in .*elsewhere/cifar10/frost",
     ):
-        corrupted(photos, "frost", 1)
+        corrupt(photos, "frost", 1)
 
 
 @pytest.mark.parametrize("severity", [1, 5])
@@ -378,11 +380,11 @@ def test_contrast_draws_every_colour_to_its_own_mean(photos):
 
 @pytest.mark.parametrize(
     ("beyond", "mode"),
-    [(sampling.mirrored, "mirror"), (sampling.reflected, "reflect"), (sampling.clamped, "nearest")],
+    [(sampling.mirror, "mirror"), (sampling.reflect, "reflect"), (sampling.clamp, "nearest")],
 )
 def test_reading_between_pixels_is_scipys_bilinear_interpolation(photos, beyond, mode):
     rows, columns = rng().uniform(-40, 70, (2, 3, 32, 32))
-    made = sampling.between_pixels(photos[:3].astype(np.float32), rows, columns, beyond)
+    made = sampling.bilinear(photos[:3].astype(np.float32), rows, columns, beyond)
     for i in range(3):
         for channel in range(3):
             slow = map_coordinates(
@@ -392,7 +394,7 @@ def test_reading_between_pixels_is_scipys_bilinear_interpolation(photos, beyond,
 
 
 def test_the_tilt_moves_three_points_as_drawn_and_all_others_with_them(photos):
-    made = digital.tilted(photos[:2], 2.0, rng())
+    made = digital.random_affine(photos[:2], 2.0, rng())
     shifts = rng().uniform(-2.0, 2.0, (2, 2, 3))
     for i in range(2):
         points = np.array([[26.0, 26.0], [26.0, 6.0], [6.0, 6.0]])  # x, y
@@ -410,21 +412,21 @@ def test_the_tilt_moves_three_points_as_drawn_and_all_others_with_them(photos):
 
 def test_stretching_by_nothing_changes_nothing_and_never_reaches_beyond_its_amplitude(photos):
     floats = photos.astype(np.float32)
-    assert (digital.stretched(floats, 0.0, 0.0, rng()) == floats).all()
+    assert (digital.random_displacement(floats, 0.0, 0.0, rng()) == floats).all()
     ramp = np.broadcast_to(
         np.arange(32, dtype=np.float32)[None, :, None, None], (20, 32, 32, 3)
     ).copy()
-    way = digital.stretched(ramp, 3.2, 0.96, rng()) - ramp
+    way = digital.random_displacement(ramp, 3.2, 0.96, rng()) - ramp
     assert 1.0 < np.abs(way).max() <= 3.2 and np.abs(way[:, 4:-4].mean()) < 0.05
 
 
 def test_pixelate_and_jpeg_are_pillows(photos):
     image = Image.fromarray(photos[7])
     small = image.resize((20, 20), Image.Resampling.BOX).resize((32, 32), Image.Resampling.BOX)
-    assert (corrupted(photos, "pixelate", 5)[7] == np.asarray(small)).all()
+    assert (corrupt(photos, "pixelate", 5)[7] == np.asarray(small)).all()
     file = io.BytesIO()
     image.save(file, "JPEG", quality=40)
-    assert (corrupted(photos, "jpeg_compression", 5)[7] == np.asarray(Image.open(file))).all()
+    assert (corrupt(photos, "jpeg_compression", 5)[7] == np.asarray(Image.open(file))).all()
 
 
 def test_the_extra_ones_are_not_in_the_benchmark_and_do_what_they_say():
@@ -433,17 +435,17 @@ def test_the_extra_ones_are_not_in_the_benchmark_and_do_what_they_say():
     assert not set(EXTRA) & set(CORRUPTIONS)
     images = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), dtype=np.uint8)
     images[0, 0, 0] = 100  # grey has no hue of its own
-    made = corrupted(images, "saturate", 4).astype(int)
+    made = corrupt(images, "saturate", 4).astype(int)
     for i, j in ((0, 0), (5, 7), (31, 31)):
         hue, saturation, value = colorsys.rgb_to_hsv(*(images[0, i, j] / 255))
         slow = np.array(colorsys.hsv_to_rgb(hue, min(1, 2 * saturation + 0.1), value)) * 255
         assert np.abs(made[0, i, j] - slow).max() <= 1  # cut, not rounded
     black, light = np.zeros((1, 32, 32, 3), np.uint8), np.full((1, 32, 32, 3), 120, np.uint8)
-    assert (corrupted(black, "speckle_noise", 5) == 0).all()
-    assert corrupted(light, "speckle_noise", 5).std() == pytest.approx(0.2 * 120, rel=0.05)
-    assert (corrupted(light, "gaussian_blur", 5) == light).all()
+    assert (corrupt(black, "speckle_noise", 5) == 0).all()
+    assert corrupt(light, "speckle_noise", 5).std() == pytest.approx(0.2 * 120, rel=0.05)
+    assert (corrupt(light, "gaussian_blur", 5) == light).all()
     assert (
-        corrupted(images, "gaussian_blur", 5).std()
-        < corrupted(images, "gaussian_blur", 1).std()
+        corrupt(images, "gaussian_blur", 5).std()
+        < corrupt(images, "gaussian_blur", 1).std()
         < images.std()
     )

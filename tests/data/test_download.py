@@ -10,8 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
-from unseen.data import catalog as stock
-from unseen.data import digits, download, publishers
+from unseen.data import catalog, digits, download, publishers
 from unseen.data.publishers import DataSet, Part, PublishedFile
 from unseen.errors import UnseenError
 
@@ -186,7 +185,7 @@ def test_a_passing_refusal_is_tried_again(publisher, tmp_path):
 
 def test_a_wrong_checksum_leaves_nothing(publisher, tmp_path):
     with pytest.raises(
-        UnseenError, match=r"the checksum is not the published one.*put the file there yourself"
+        UnseenError, match=r"the checksum is not the published one.*or put the file at"
     ):
         download.download(file(publisher, sha256="0" * 64), tmp_path)
     assert left_in(tmp_path) == []
@@ -265,29 +264,29 @@ def toy(publisher, monkeypatch) -> DataSet:
 
 
 def test_fetch_says_what_it_got_what_was_there_and_what_a_person_must_get(toy, publisher, tmp_path):
-    rows = stock.fetch("toy", tmp_path)
+    rows = catalog.fetch("toy", tmp_path)
     assert [(r["state"], r["n"]) for r in rows] == [("fetched", 2), ("by hand", 0)]
     assert rows[1]["problem"] == f"open http://drive and unpack it in {tmp_path}/toy/syn"
-    assert digits.originals("usps", "test", tmp_path / "toy")[1].tolist() == [3, 3]
-    assert [r["state"] for r in stock.fetch("toy", tmp_path)] == ["there", "by hand"] and len(
+    assert digits.read_original("usps", "test", tmp_path / "toy")[1].tolist() == [3, 3]
+    assert [r["state"] for r in catalog.fetch("toy", tmp_path)] == ["there", "by hand"] and len(
         publisher.asked
     ) == 1
-    assert [r["state"] for r in stock.check("toy", tmp_path)] == ["ok", "missing"]
+    assert [r["state"] for r in catalog.check("toy", tmp_path)] == ["ok", "missing"]
 
 
 def test_the_first_download_sets_the_checksum_where_none_is_published(toy, publisher, tmp_path):
-    stock.fetch("toy", tmp_path)
+    catalog.fetch("toy", tmp_path)
     path = tmp_path / "toy/usps/zip.test.gz"
     recorded = (tmp_path / "toy/usps/zip.test.gz.sha256").read_text()
     assert recorded == f"{hashlib.sha256(publisher.content).hexdigest()}  zip.test.gz\n"
     path.write_bytes(b"rotten")
     assert (
-        stock.fetch("toy", tmp_path)[0]["state"] == "fetched"
+        catalog.fetch("toy", tmp_path)[0]["state"] == "fetched"
         and path.read_bytes() == publisher.content
     )
     path.unlink()
     publisher.content, publisher.version = usps_lines(4), '"two"'
-    row = stock.fetch("toy", tmp_path)[0]
+    row = catalog.fetch("toy", tmp_path)[0]
     assert (
         row["state"] == "failed" and "checksum is not that of the first download" in row["problem"]
     )
@@ -296,15 +295,15 @@ def test_the_first_download_sets_the_checksum_where_none_is_published(toy, publi
 
 def test_a_page_that_is_no_data_leaves_nothing_and_sets_no_checksum(toy, publisher, tmp_path):
     publisher.content = b"<html>please log in</html>"
-    row = stock.fetch("toy", tmp_path)[0]
+    row = catalog.fetch("toy", tmp_path)[0]
     assert row["state"] == "failed" and "is not as published" in row["problem"]
     assert list((tmp_path / "toy/usps").iterdir()) == []
     publisher.content, publisher.version = usps_lines(3), '"two"'
-    assert stock.fetch("toy", tmp_path)[0]["state"] == "fetched"
+    assert catalog.fetch("toy", tmp_path)[0]["state"] == "fetched"
 
 
 def test_no_such_data_set(tmp_path):
-    for ask in (stock.check, stock.fetch):
+    for ask in (catalog.check, catalog.fetch):
         with pytest.raises(UnseenError, match='no data set "mars"; there are: digits'):
             ask("mars", tmp_path)
 
@@ -325,12 +324,12 @@ def test_a_failed_download_leaves_a_users_own_file_where_it_was(toy, publisher, 
     path.parent.mkdir(parents=True)
     path.write_bytes(b"of the user's own, and unreadable")
     publisher.content = b"<html>please log in</html>"
-    assert stock.fetch("toy", tmp_path)[0]["state"] == "failed"
+    assert catalog.fetch("toy", tmp_path)[0]["state"] == "failed"
     assert path.read_bytes() == b"of the user's own, and unreadable" and list(
         path.parent.iterdir()
     ) == [path]
     publisher.content, publisher.version = usps_lines(3), '"two"'
-    assert stock.fetch("toy", tmp_path)[0]["state"] == "fetched"
+    assert catalog.fetch("toy", tmp_path)[0]["state"] == "fetched"
     assert (
         path.read_bytes() == publisher.content and not path.with_name("zip.test.gz.broken").exists()
     )

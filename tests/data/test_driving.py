@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from unseen.api import Batch
-from unseen.data import catalog as stock
+from unseen.data import catalog
 from unseen.data import driving as data
 from unseen.data.location import VARIABLE
 from unseen.errors import UnseenError
@@ -20,8 +20,8 @@ from unseen.experiments.segmentation_images import draw_predictions, evenly_spac
 from unseen.functional.mixup import mixed_loss
 from unseen.methods import METHODS, method_named
 from unseen.report.figures.segmentation import COLORS, class_colors, colorize, draw_side_by_side
-from unseen.tasks.driving import COMMON, IGNORE, SYNTHIA, TRAINED_ON, VARIANTS
-from unseen.tasks.driving import task as driving
+from unseen.tasks import driving
+from unseen.tasks.driving import COMMON, FRAMES, IGNORE, SYNTHIA, VARIANTS
 from unseen.training.config import resolve
 from unseen.training.run import Run
 from unseen.training.train import train
@@ -77,7 +77,7 @@ def numbers_in(x: torch.Tensor) -> list[int]:
 
 
 def test_a_domain_is_all_its_drives_one_after_the_other(root):
-    x, y = data.scenes("day")
+    x, y = data.load_scenes("day")
     assert (
         x.shape == (30, 3, 90, 120)
         and y.shape == (30, 90, 120)
@@ -95,18 +95,18 @@ def test_each_data_set_has_its_own_class_numbers(root):
     drive = root / "driving/carla/clear"
     native = np.repeat(np.array([[11, 12, 6, 0, 255]], np.uint8), 5, axis=0)
     write_frame(drive, "00000", native)
-    assert data.label_at(data.Frame(drive, drive / "labels/00000.png"), data.class_lookup("clear"), (5, 5))[0].tolist() == [
+    assert data.read_label(data.Frame(drive, drive / "labels/00000.png"), data.class_lookup("clear"), (5, 5))[0].tolist() == [
         1, 6, 3, IGNORE, IGNORE,
     ]  # fmt: skip
     assert data.class_lookup("day")[[9, 10, 255]].tolist() == [9, IGNORE, IGNORE], (
         "bicyclists are no common class"
     )
-    assert data.scenes("clear")[1][1, 0, 5:].unique().tolist() == [SKY]
+    assert data.load_scenes("clear")[1][1, 0, 5:].unique().tolist() == [SKY]
 
 
 def test_without_a_table_of_ones_own_camvids_and_carlas_numbers_are_known(root):
     (root / "driving/classes.json").unlink()
-    assert data.scenes("clear")[1][0, :, 5:].unique().tolist() == [SKY, ROAD]
+    assert data.load_scenes("clear")[1][0, :, 5:].unique().tolist() == [SKY, ROAD]
     assert data.class_lookup("dusk")[[0, 9, 10, 11, 255]].tolist() == [
         SKY,
         9,
@@ -123,9 +123,9 @@ def test_images_shrink_by_the_mean_and_label_maps_by_picking(tmp_path):
     chess = np.indices((180, 240)).sum(0) % 2
     Image.fromarray((chess * 200).astype(np.uint8)).convert("RGB").save(tmp_path / "image.png")
     Image.fromarray((chess * 9).astype(np.uint8)).save(tmp_path / "label.png")
-    assert (data.image_at(tmp_path / "image.png", (120, 90)) == 100).all()
+    assert (data.read_image(tmp_path / "image.png", (120, 90)) == 100).all()
     table = np.arange(256, dtype=np.uint8)
-    small = data.label_at(
+    small = data.read_label(
         data.Frame(tmp_path / "image.png", tmp_path / "label.png"), table, (120, 90)
     )
     assert small.shape == (90, 120) and set(np.unique(small)) <= {0, 9}, (
@@ -134,7 +134,7 @@ def test_images_shrink_by_the_mean_and_label_maps_by_picking(tmp_path):
 
 
 def test_scenes_are_floats_and_class_numbers(root):
-    x, y = driving().source.load("train")[torch.tensor([17, 0])]
+    x, y = driving.task().source.load("train")[torch.tensor([17, 0])]
     assert (
         x.dtype == torch.float32
         and x.min() >= 0
@@ -143,7 +143,7 @@ def test_scenes_are_floats_and_class_numbers(root):
         and y.shape == (2, 90, 120)
     )
     assert set(y.unique().tolist()) == {SKY, ROAD, IGNORE}
-    x, y = driving().source.load("train")[3]
+    x, y = driving.task().source.load("train")[3]
     assert x.shape == (3, 90, 120) and y.shape == (90, 120)
 
 
@@ -151,13 +151,15 @@ def test_scenes_are_floats_and_class_numbers(root):
 
 
 def test_a_split_is_one_stretch_of_every_drive():
-    parts = {split: list(data.block(range(101), split, 0.6)) for split in ("train", "val", "test")}
+    parts = {
+        split: list(data.split_drive(range(101), split, 0.6)) for split in ("train", "val", "test")
+    }
     assert parts["train"] + parts["val"] + parts["test"] == list(range(101))
     assert [len(p) for p in parts.values()] == [61, 20, 20]
 
 
 def test_source_splits_share_no_frame_and_come_from_every_drive(root):
-    task = driving()
+    task = driving.task()
     numbers = {
         split: numbers_in(task.source.load(split).tensors[0]) for split in ("train", "val", "test")
     }
@@ -167,9 +169,9 @@ def test_source_splits_share_no_frame_and_come_from_every_drive(root):
 
 def test_splits_there_are_not_are_named(root):
     with pytest.raises(UnseenError, match='no split "validation"; it has: train, val, test'):
-        driving().source.load("validation")
+        driving.task().source.load("validation")
     with pytest.raises(UnseenError, match='dusk of driving has no split "train"; it has: test'):
-        driving().domain("dusk").load("train")
+        driving.task().domain("dusk").load("train")
 
 
 # ---- the task
@@ -179,8 +181,8 @@ def test_variants_are_the_protocols(tmp_path, monkeypatch):
     monkeypatch.setenv(
         VARIABLE, str(tmp_path / "nothing here")
     )  # a task is made without reading anything
-    made = {variant: driving(variant) for variant in VARIANTS}
-    assert driving().variant == VARIANTS[0] == "camvid_day"
+    made = {variant: driving.task(variant) for variant in VARIANTS}
+    assert driving.task().variant == VARIANTS[0] == "camvid_day"
     domains = {
         v: (t.source.name, *(d.name for d in t.targets))
         for v, t in made.items()
@@ -193,14 +195,14 @@ def test_variants_are_the_protocols(tmp_path, monkeypatch):
         UnseenError,
         match='no variant "kitti"; it has: camvid_day, carla_clear, synthia_dawn, synthia_fog',
     ):
-        driving("kitti")
+        driving.task("kitti")
 
 
 @pytest.mark.parametrize("preset", ["fast", "paper"])
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_every_method_takes_the_presets(method, preset):
     for variant in VARIANTS:
-        task = driving(variant)
+        task = driving.task(variant)
         chosen = resolve(task, method_named(method), preset, {})
         assert (
             chosen.method["ignore_label"] == 255
@@ -211,13 +213,12 @@ def test_every_method_takes_the_presets(method, preset):
         assert chosen.model == {**wanted, "pretrained": ""}
         if preset == "paper":
             assert (
-                chosen.loop.steps == 50 * (TRAINED_ON[variant] // 8)
-                and chosen.method["lr"] == 1e-4
+                chosen.loop.steps == 50 * (FRAMES[variant] // 8) and chosen.method["lr"] == 1e-4
             )
 
 
 def test_site_and_embedding_are_the_papers(root):
-    task = driving()
+    task = driving.task()
     model = task.model(depth=50, width=0.125)
     assert model.get_submodule(task.sites[0]).kernel_size == (7, 7) and len(task.sites) == 1
     embedding = task.model().get_submodule(task.embedding)
@@ -252,7 +253,7 @@ SHORT = {
 
 @pytest.mark.parametrize("method", SHORT)
 def test_methods_learn_from_label_maps_and_never_from_pixels_without_a_label(method):
-    kind, task, batch = method_named(method), driving(), tiny_batch()
+    kind, task, batch = method_named(method), driving.task(), tiny_batch()
     chosen = resolve(task, kind, "fast", {"width": 0.125, **SHORT[method]})
     torch.manual_seed(0)
     net = kind(task.model(**chosen.model), **chosen.method).train()
@@ -362,7 +363,7 @@ def test_frames_are_spread_over_the_drive():
 
 
 def test_pictures_of_finished_runs(root, tmp_path):
-    task = driving()
+    task = driving.task()
     short = {"width": 0.125, "steps": 1, "batch": 4}
     runs = [
         train(
@@ -391,7 +392,7 @@ def test_pictures_of_finished_runs(root, tmp_path):
     for wrong, said in (
         ({"runs": [runs[0], Run(runs[0].folder)]}, "named twice"), ({"runs": []}, "at least one"),
         ({"out": tmp_path / "dusk.jpg"}, "dusk.png, not"), ({"domain": "night"}, 'no domain "night"'), ({"frames": 0}, "frames"),
-        ({"task": driving("carla_clear")}, "trained on driving/camvid_day"), ({"runs": [Run(tmp_path)]}, "config.json"),
+        ({"task": driving.task("carla_clear")}, "trained on driving/camvid_day"), ({"runs": [Run(tmp_path)]}, "config.json"),
     ):  # fmt: skip
         with pytest.raises(UnseenError, match=said):
             draw_predictions(
@@ -421,20 +422,20 @@ BROKEN = {
     "a table of something else": (change_table(common10={"names": list(data.CLASSES)}), "KeyError: 'lookup'"),
     "no JSON": (lambda f: (f / "classes.json").write_text("{"), "JSONDecodeError"),
     "classes in another order": (common10(data.CLASSES[::-1]), "its names are person, vehicle"),
-    "a class that is not common": (common10(camvid=[0, 1, 10]), r"its look-up of camvid is \[0, 1, 10\]"),
-    "a class in words": (common10(camvid=["sky"]), r"its look-up of camvid is \['sky'\]"),
+    "a class that is not common": (common10(camvid=[0, 1, 10]), r"its lookup of camvid is \[0, 1, 10\]"),
+    "a class in words": (common10(camvid=["sky"]), r"its lookup of camvid is \['sky'\]"),
     "no drive": (lambda f: (f / DUSK / "images").rename(f / "gone"), "0001TP/images is missing"),
-    "an empty drive": (lambda f: [p.unlink() for p in (f / DUSK / "images").iterdir()], "it holds no .jpg file"),
-    "no label map": (lambda f: (f / DUSK / "labels/00002.png").unlink(), "1 frames have an image or a label map alone, 00002"),
-    "no image": (lambda f: (f / DUSK / "images/00002.jpg").unlink(), "1 frames have an image or a label map alone, 00002"),
+    "an empty drive": (lambda f: [p.unlink() for p in (f / DUSK / "images").iterdir()], "contains no .jpg file"),
+    "no label map": (lambda f: (f / DUSK / "labels/00002.png").unlink(), "1 frames lack an image or a label map, e.g. 00002"),
+    "no image": (lambda f: (f / DUSK / "images/00002.jpg").unlink(), "1 frames lack an image or a label map, e.g. 00002"),
     "a map in colour": (
-        lambda f: Image.new("RGB", (240, 180)).save(f / DUSK / "labels/00000.png"), "it is RGB; expected images/<name>.jpg"
+        lambda f: Image.new("RGB", (240, 180)).save(f / DUSK / "labels/00000.png"), "is RGB; expected images/<name>.jpg"
     ),
     "an unknown class": (
         lambda f: write_frame(f / DUSK, "00000", street(11)), "00000.png .* has the class 11; expected classes among 0, 1,"
     ),
     "a map of another size": (
-        lambda f: Image.new("L", (33, 17)).save(f / DUSK / "labels/00001.png"), "00001.png .* it is 33x17; expected 240x180"
+        lambda f: Image.new("L", (33, 17)).save(f / DUSK / "labels/00001.png"), "00001.png .* is 33x17; expected 240x180"
     ),
     "a cut image": (lambda f: (f / DUSK / "images/00001.jpg").write_bytes(b"\xff\xd8\xff"), "00001.jpg .* cannot be read"),
 }  # fmt: skip
@@ -444,9 +445,9 @@ BROKEN = {
 def test_what_is_off_is_named(root, spoil, said):
     spoil(root / "driving")
     with pytest.raises(UnseenError, match=said) as caught:
-        data.scenes("dusk")
+        data.load_scenes("dusk")
     assert VARIABLE in str(caught.value)
-    row = next(r for r in stock.check("driving") if r["domain"] == "dusk")
+    row = next(r for r in catalog.check("driving") if r["domain"] == "dusk")
     assert row["state"] in ("broken", "missing") and row["n"] == 0
 
 
@@ -455,9 +456,9 @@ def test_without_data_the_remedy_is_told(tmp_path, monkeypatch):
     with pytest.raises(
         UnseenError, match=r"no driving data: .*driving does not exist; `unseen data fetch driving`"
     ):
-        driving().source.load("train")
+        driving.task().source.load("train")
     with pytest.raises(UnseenError, match="no domain night; it has: day, dusk, clear"):
-        data.sequences("night")
+        data.list_drives("night")
 
 
 # ---- the real frames
@@ -479,19 +480,19 @@ def test_our_own_table_is_the_one_beside_the_real_frames(domain, tmp_path):
 @needs_real_data
 def test_the_real_splits_have_the_sizes_that_the_presets_count_on():
     for variant, split_sizes in (("camvid_day", (347, 115, 115)), ("carla_clear", (180, 60, 60))):
-        (drives,) = [data.sequences(driving(variant).source.name)]
+        (drives,) = [data.list_drives(driving.task(variant).source.name)]
         sizes = [
-            sum(len(data.block(d, split, data.TRAIN_SHARE)) for d in drives)
+            sum(len(data.split_drive(d, split, data.TRAIN_SHARE)) for d in drives)
             for split in ("train", "val", "test")
         ]
-        assert tuple(sizes) == split_sizes and TRAINED_ON[variant] == sizes[0]
-    assert [len(d) for d in data.sequences("dusk")] == [124]
+        assert tuple(sizes) == split_sizes and FRAMES[variant] == sizes[0]
+    assert [len(d) for d in data.list_drives("dusk")] == [124]
 
 
 @needs_real_data
 @pytest.mark.parametrize("domain", ["dusk", "clear"])
 def test_in_real_scenes_the_sky_is_above_the_road_and_brighter_than_trees(domain):
-    x, y = data.scenes(domain)
+    x, y = data.load_scenes(domain)
     assert (
         x.shape[1:] == (3, 90, 120)
         and set(y.unique().tolist()) <= {*range(10), IGNORE}

@@ -41,7 +41,7 @@ def accuracy(features, fitted_on: tuple[Tensor, Tensor], scored_on: tuple[Tensor
 
 @pytest.mark.parametrize(("domain", "split"), SIZES)
 def test_shapes_types_and_balance(domain, split):
-    pixels, labels = mini_digits.images(domain, split)
+    pixels, labels = mini_digits.load_images(domain, split)
     assert pixels.shape == (SIZES[domain, split], 3, 32, 32)
     assert pixels.dtype == torch.uint8
     assert labels.shape == (len(pixels),)
@@ -53,7 +53,7 @@ def test_shapes_types_and_balance(domain, split):
 
 
 def test_source_is_light_grey_strokes_on_black():
-    pixels, _ = mini_digits.images("digits", "train")
+    pixels, _ = mini_digits.load_images("digits", "train")
     assert torch.equal(pixels[:, 0], pixels[:, 1])
     assert torch.equal(pixels[:, 0], pixels[:, 2])
     assert pixels[..., :2, :].max() == 0
@@ -63,9 +63,9 @@ def test_source_is_light_grey_strokes_on_black():
 
 @pytest.mark.parametrize("domain", mini_digits.DOMAINS)
 def test_same_bits_when_made_again_and_no_global_generator_touched(domain):
-    first = digest(*mini_digits.images(domain, "train"))
+    first = digest(*mini_digits.load_images(domain, "train"))
     before = (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())
-    assert digest(*mini_digits._cached.__wrapped__(domain, "train")) == first
+    assert digest(*mini_digits._generate.__wrapped__(domain, "train")) == first
     assert (
         random.getstate(),
         np.random.get_state()[1].tolist(),
@@ -78,7 +78,7 @@ def test_same_bits_in_a_fresh_process():
         "import hashlib, random, numpy, torch\n"
         "random.seed(5), numpy.random.seed(5), torch.manual_seed(5)\n"
         "from unseen.data import mini_digits\n"
-        "pixels, labels = mini_digits.images('scanner', 'train')\n"  # needs the source's split too
+        "pixels, labels = mini_digits.load_images('scanner', 'train')\n"  # needs the source's split too
         "print(hashlib.sha256(pixels.numpy().tobytes() + labels.numpy().tobytes()).hexdigest())\n"
     )
     environment = {
@@ -89,12 +89,12 @@ def test_same_bits_in_a_fresh_process():
     run = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment
     )
-    assert run.stdout.strip() == digest(*mini_digits.images("scanner", "train"))
+    assert run.stdout.strip() == digest(*mini_digits.load_images("scanner", "train"))
 
 
 def test_no_image_is_in_two_splits():
     seen = [
-        {image.tobytes() for image in mini_digits.images(domain, split)[0].numpy()}
+        {image.tobytes() for image in mini_digits.load_images(domain, split)[0].numpy()}
         for domain in ("digits", *mini_digits.DOMAINS)
         for split in mini_digits.SPLITS
         if (domain, split) in SIZES
@@ -119,11 +119,11 @@ def test_unseen_handwriting_comes_from_its_own_source_split():
 
 
 def test_a_caller_cannot_corrupt_the_cache():
-    before = digest(*mini_digits.images("photo", "train"))
-    pixels, labels = mini_digits.images("photo", "train")
+    before = digest(*mini_digits.load_images("photo", "train"))
+    pixels, labels = mini_digits.load_images("photo", "train")
     pixels.zero_()
     labels.fill_(3)
-    assert digest(*mini_digits.images("photo", "train")) == before
+    assert digest(*mini_digits.load_images("photo", "train")) == before
 
 
 @pytest.mark.parametrize(
@@ -136,16 +136,19 @@ def test_a_caller_cannot_corrupt_the_cache():
 )
 def test_errors_tell_what_is_valid(domain, split, told):
     with pytest.raises(ValueError) as caught:
-        mini_digits.images(domain, split)
+        mini_digits.load_images(domain, split)
     for text in told:
         assert text in str(caught.value)
 
 
 @pytest.fixture(scope="module")
 def source_accuracy() -> dict[str, float]:
-    domains, fitted_on = ("digits", *mini_digits.DOMAINS), mini_digits.images("digits", "train")
+    domains, fitted_on = (
+        ("digits", *mini_digits.DOMAINS),
+        mini_digits.load_images("digits", "train"),
+    )
     return {
-        domain: accuracy(pixel_features, fitted_on, mini_digits.images(domain, "test"))
+        domain: accuracy(pixel_features, fitted_on, mini_digits.load_images(domain, "test"))
         for domain in domains
     }
 
@@ -156,7 +159,9 @@ def test_domain_is_shifted_from_the_source_and_learnable(domain, source_accuracy
     assert source_accuracy[domain] < source_accuracy["digits"] - 0.15
     assert (
         accuracy(
-            edge_features, mini_digits.images(domain, "train"), mini_digits.images(domain, "test")
+            edge_features,
+            mini_digits.load_images(domain, "train"),
+            mini_digits.load_images(domain, "test"),
         )
         > 0.7
     )

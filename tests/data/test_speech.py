@@ -1,4 +1,4 @@
-"""Speech Commands as published: what is read, what is named as broken, what is kept, and the tasks made of it."""
+"""Speech Commands as published: what is read, what is named as broken, what is spectrograms, and the tasks made of it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ soundfile = pytest.importorskip("soundfile")
 
 from spoken_words import PITCH, tone, write, write_words  # noqa: E402
 
-from unseen.data import spectrograms as kept  # noqa: E402
-from unseen.data import speech  # noqa: E402
+from unseen.data import spectrograms, speech  # noqa: E402
 from unseen.data.location import CACHE_VARIABLE, VARIABLE  # noqa: E402
-from unseen.data.mel import picture, stft  # noqa: E402
+from unseen.data.mel import stft, to_pixels  # noqa: E402
 from unseen.errors import UnseenError  # noqa: E402
 from unseen.methods import METHODS  # noqa: E402
 from unseen.models import LeNet  # noqa: E402
+from unseen.tasks import google_commands  # noqa: E402
 from unseen.tasks.google_commands import UNSEEN  # noqa: E402
-from unseen.tasks.google_commands import task as google_commands  # noqa: E402
 
 T = np.arange(16_000) / 16_000
 
@@ -44,7 +43,7 @@ def folder(root) -> Path:
 
 
 def names(split: str) -> list[str]:
-    return [clip.name for clip in speech.clips(split)]
+    return [clip.name for clip in speech.list_clips(split)]
 
 
 # ---- one clip
@@ -96,15 +95,15 @@ def holding(path: Path, content: bytes) -> Path:
 
 
 BROKEN = {
-    "cut short": (lambda p: cut(write(p, tone(440))), "is cut short: its header announces 32044 bytes, 31043 are there"),
-    "cut within its header": (lambda p: holding(p, write(p, tone(440)).read_bytes()[:20]), "is cut short: .* 20 are there"),
-    "a web page": (lambda p: holding(p, b"<html>404</html>"), "is no sound that can be read"),
-    "an empty file": (lambda p: holding(p, b""), "is no sound that can be read"),
-    "no samples": (lambda p: write(p, np.zeros(0)), "holds no sound: its length is 0"),
-    "not finite": (lambda p: write(p, np.array([0, np.nan, 1]), subtype="FLOAT"), "holds samples that are not finite numbers"),
+    "cut short": (lambda p: cut(write(p, tone(440))), "is truncated: its header states 32044 bytes, it has 31043"),
+    "cut within its header": (lambda p: holding(p, write(p, tone(440)).read_bytes()[:20]), "is truncated: .* it has 20"),
+    "a web page": (lambda p: holding(p, b"<html>404</html>"), "cannot be read as sound"),
+    "an empty file": (lambda p: holding(p, b""), "cannot be read as sound"),
+    "no samples": (lambda p: write(p, np.zeros(0)), "is empty: its length is 0"),
+    "not finite": (lambda p: write(p, np.array([0, np.nan, 1]), subtype="FLOAT"), "has samples that are not finite"),
     "a rate that no recorder has": (
         lambda p: holding(p, (b := write(p, tone(440)).read_bytes())[:24] + b"\xff\xff\xff\x7f" + b[28:]),
-        "says it was taken at 2147483647 Hz: expected 1000 to 400000",
+        "has a sampling rate of 2147483647 Hz: expected 1000 to 400000",
     ),
     "missing": (lambda p: p, "is missing"),
 }  # fmt: skip
@@ -135,9 +134,9 @@ def test_the_lists_hold_out_and_the_rest_is_for_training(folder):
     assert len(names("train")) == 18 and not set(names("train")) & (
         set(names("val")) | set(names("test"))
     )
-    assert [clip.label for clip in speech.clips("test")] == [0, 0, 1, 1, 2, 2]
-    assert speech.words_there() == ("go", "no", "yes"), "noises are no word"
-    assert speech.clips("test")[0].speaker == "00000008"
+    assert [clip.label for clip in speech.list_clips("test")] == [0, 0, 1, 1, 2, 2]
+    assert speech.available_words() == ("go", "no", "yes"), "noises are no word"
+    assert speech.list_clips("test")[0].speaker == "00000008"
 
 
 def test_the_archive_may_be_unpacked_without_a_folder_of_its_own(folder, root):
@@ -145,7 +144,7 @@ def test_the_archive_may_be_unpacked_without_a_folder_of_its_own(folder, root):
     for path in list(folder.iterdir()):
         path.rename(root / "google_commands" / path.name)
     folder.rmdir()
-    assert names("train") == before and speech.words_there() == ("go", "no", "yes")
+    assert names("train") == before and speech.available_words() == ("go", "no", "yes")
 
 
 def test_words_that_were_not_unpacked_may_stay_in_the_lists(folder):
@@ -159,9 +158,9 @@ def swapped(path: Path, old: str, new: str) -> None:
 
 
 ODD_FOLDERS = {
-    "no list": (lambda f: (f / "testing_list.txt").unlink(), "testing_list.txt is missing, so nobody knows"),
-    "a clip less": (lambda f: (f / "no/00000008_nohash_0.wav").unlink(), "1 clips that are not there, no/00000008"),
-    "a word without clips": (lambda f: (f / "abc").mkdir(), r"abc holds no \.wav"),
+    "no list": (lambda f: (f / "testing_list.txt").unlink(), "testing_list.txt is missing, which lists"),
+    "a clip less": (lambda f: (f / "no/00000008_nohash_0.wav").unlink(), "1 missing clips, e.g. no/00000008"),
+    "a word without clips": (lambda f: (f / "abc").mkdir(), r"abc contains no \.wav"),
     "held out twice": (
         lambda f: swapped(f / "validation_list.txt", "go/00000006", "go/00000008"),
         "go/00000008_nohash_0.wav is in both validation_list.txt and testing_list.txt",
@@ -177,25 +176,25 @@ def test_what_is_off_in_the_folder_is_named(folder, case):
     spoil, told = ODD_FOLDERS[case]
     spoil(folder)
     with pytest.raises(UnseenError, match=told):
-        speech.clips("test")
+        speech.list_clips("test")
 
 
 def test_no_such_split_and_no_data(folder, root, monkeypatch):
     with pytest.raises(UnseenError, match='no split "dev"; it has: train, val, test'):
-        speech.clips("dev")
+        speech.list_clips("dev")
     monkeypatch.setenv(VARIABLE, str(root / "elsewhere"))
     with pytest.raises(UnseenError, match=f"no google_commands data: .*{VARIABLE}"):
-        speech.clips("train")
+        speech.list_clips("train")
 
 
 # ---- pictures, made once
 
 
 def test_pictures_are_of_the_right_clips(folder):
-    x, y = kept.spectrograms("test")
+    x, y = spectrograms.load_spectrograms("test")
     assert x.shape == (6, 1, 32, 32) and x.dtype == torch.uint8 and y.tolist() == [0, 0, 1, 1, 2, 2]
     read = speech.read_clip(folder / "no/00000009_nohash_0.wav")
-    assert torch.equal(x[3, 0], torch.from_numpy(picture(stft(speech.one_second(read)))))
+    assert torch.equal(x[3, 0], torch.from_numpy(to_pixels(stft(speech.one_second(read)))))
     assert not x[0, 0, :, -4:].any(), "0.7 seconds, and then silence"
     brightest = x.float().mean(3).argmax(2).flatten().tolist()
     assert (
@@ -204,9 +203,9 @@ def test_pictures_are_of_the_right_clips(folder):
 
 
 def test_they_are_kept_and_read_back(folder, root, monkeypatch):
-    first = kept.spectrograms("test", "noise")
-    monkeypatch.setattr(kept, "read_clip", None)  # whoever decodes again fails
-    again = kept.spectrograms("test", "noise")
+    first = spectrograms.load_spectrograms("test", "noise")
+    monkeypatch.setattr(spectrograms, "read_clip", None)  # whoever decodes again fails
+    again = spectrograms.load_spectrograms("test", "noise")
     assert torch.equal(first[0], again[0]) and torch.equal(first[1], again[1])
     assert [p.suffix for p in (root / "cache/google_commands").iterdir()] == [".npz"], (
         "nothing half-written stays"
@@ -226,10 +225,10 @@ def test_they_are_kept_and_read_back(folder, root, monkeypatch):
     ],
 )
 def test_a_damaged_file_is_made_again(folder, root, damage):
-    first = kept.spectrograms("test")[0]
+    first = spectrograms.load_spectrograms("test")[0]
     (path,) = (root / "cache/google_commands").iterdir()
     path.write_bytes(damage(path.read_bytes()))
-    assert torch.equal(kept.spectrograms("test")[0], first)
+    assert torch.equal(spectrograms.load_spectrograms("test")[0], first)
     assert torch.equal(torch.from_numpy(np.load(path)["pixels"])[:, None], first), (
         "and it is whole again"
     )
@@ -237,24 +236,24 @@ def test_a_damaged_file_is_made_again(folder, root, damage):
 
 def test_what_they_were_made_of_is_in_their_name(folder, root, monkeypatch):
     changed = folder / "go/00000008_nohash_0.wav"
-    before = kept.spectrograms("test")[0]
+    before = spectrograms.load_spectrograms("test")[0]
     write(changed, tone(5000, 0.7))  # as many bytes as before
     os.utime(changed, ns=(time.time_ns(), time.time_ns() + 10**9))
-    after = kept.spectrograms("test")[0]
+    after = spectrograms.load_spectrograms("test")[0]
     assert not torch.equal(before[0], after[0]) and torch.equal(before[1:], after[1:])
-    noisy = kept.spectrograms("test", "noise")[0]
+    noisy = spectrograms.load_spectrograms("test", "noise")[0]
     write(folder / "_background_noise_/hum.wav", tone(50, 2.0))
-    assert not torch.equal(kept.spectrograms("test", "noise")[0], noisy)
+    assert not torch.equal(spectrograms.load_spectrograms("test", "noise")[0], noisy)
     files = len(list((root / "cache/google_commands").iterdir()))
-    monkeypatch.setattr(kept, "VERSION", kept.VERSION + 1)
-    kept.spectrograms("test")
+    monkeypatch.setattr(spectrograms, "VERSION", spectrograms.VERSION + 1)
+    spectrograms.load_spectrograms("test")
     assert len(list((root / "cache/google_commands").iterdir())) == files + 1
 
 
 def test_where_nothing_can_be_kept_the_pictures_are_made_anyway(folder, root, monkeypatch):
-    expected = kept.spectrograms("test")[0]
+    expected = spectrograms.load_spectrograms("test")[0]
     monkeypatch.setenv(CACHE_VARIABLE, str(holding(root / "a file", b"")))
-    assert torch.equal(kept.spectrograms("test")[0], expected)
+    assert torch.equal(spectrograms.load_spectrograms("test")[0], expected)
 
 
 def test_all_broken_clips_are_told_at_once_and_nothing_is_kept(folder, root):
@@ -262,25 +261,25 @@ def test_all_broken_clips_are_told_at_once_and_nothing_is_kept(folder, root):
     holding(folder / "yes/00000009_nohash_0.wav", b"")
     with pytest.raises(
         UnseenError,
-        match=r"2 of 6 clips cannot be used: .*go/00000008.*cut short.*yes/00000009.*no sound",
+        match=r"2 of 6 clips cannot be used: .*go/00000008.*truncated.*yes/00000009.*as sound",
     ):
-        kept.spectrograms("test")
+        spectrograms.load_spectrograms("test")
     assert not (root / "cache").exists()
 
 
 def test_noise_needs_noises_and_the_others_do_not(folder):
     for path in (folder / "_background_noise_").iterdir():
         path.unlink()
-    with pytest.raises(UnseenError, match=r"_background_noise_ holds no \.wav"):
-        kept.spectrograms("test", "noise")
-    assert len(kept.spectrograms("test", "shift")[0]) == 6
+    with pytest.raises(UnseenError, match=r"_background_noise_ contains no \.wav"):
+        spectrograms.load_spectrograms("test", "noise")
+    assert len(spectrograms.load_spectrograms("test", "shift")[0]) == 6
 
 
 # ---- the task
 
 
 def test_the_task_is_made_from_folder_names_alone(folder, root, monkeypatch):
-    task = google_commands()
+    task = google_commands.task()
     assert (
         task.classes == 3
         and task.class_names == ("go", "no", "yes")
@@ -293,14 +292,14 @@ def test_the_task_is_made_from_folder_names_alone(folder, root, monkeypatch):
     )
     assert not (root / "cache").exists()
     monkeypatch.setenv(VARIABLE, str(root / "elsewhere"))
-    task = google_commands()
+    task = google_commands.task()
     assert task.classes == 30 and task.class_names == () and task.model().fc3.out_features == 30
     with pytest.raises(UnseenError, match="no google_commands data"):
         task.source.load("train")
 
 
 def test_the_task_loads_floats_from_0_to_1(folder):
-    task = google_commands()
+    task = google_commands.task()
     assert {s: len(task.source.load(s)) for s in ("train", "val", "test")} == {
         "train": 18,
         "val": 6,
@@ -322,15 +321,15 @@ def test_the_task_loads_floats_from_0_to_1(folder):
 
 
 def test_corruptions_of_a_clip_do_not_depend_on_the_other_clips(folder):
-    before = kept.spectrograms("test", "pitch")[0]
+    before = spectrograms.load_spectrograms("test", "pitch")[0]
     (folder / "go/00000008_nohash_0.wav").unlink()
     swapped(folder / "testing_list.txt", "go/00000008_nohash_0.wav\n", "")
-    assert torch.equal(kept.spectrograms("test", "pitch")[0], before[1:])
+    assert torch.equal(spectrograms.load_spectrograms("test", "pitch")[0], before[1:])
 
 
 @pytest.mark.parametrize("method", ["erm", "gud", "m_ada", "uncertainty_guided"])
 def test_methods_learn_words_and_score_them(folder, method):
-    data = google_commands().source.load("train")
+    data = google_commands.task().source.load("train")
     torch.manual_seed(0)
     settings = {
         "uncertainty_guided": {"warmup": 5, "ascent_rounds": 1, "ascent_steps": 2, "draws": 2}
@@ -367,7 +366,9 @@ needs_real_data = pytest.mark.skipif(
 
 @needs_real_data
 def test_nobody_speaks_in_two_published_splits():
-    speakers = {split: {clip.speaker for clip in speech.clips(split)} for split in speech.SPLITS}
+    speakers = {
+        split: {clip.speaker for clip in speech.list_clips(split)} for split in speech.SPLITS
+    }
     assert all(len(s) > 20 for s in speakers.values())
     assert not speakers["train"] & speakers["test"] and not speakers["train"] & speakers["val"]
     assert not speakers["val"] & speakers["test"]
@@ -378,7 +379,7 @@ def test_real_words_are_what_their_labels_say(tmp_path, monkeypatch):
     from sklearn.linear_model import RidgeClassifier
 
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
-    task = google_commands()
+    task = google_commands.task()
     x, y = (t.numpy() for t in task.source.load("train").tensors)
     reader = RidgeClassifier(alpha=1e4).fit(x.reshape(len(x), -1), y)
     reached = {}

@@ -16,8 +16,8 @@ from unseen.data import synthia
 from unseen.data.driving import IGNORE
 from unseen.data.location import CACHE_VARIABLE, VARIABLE
 from unseen.errors import UnseenError
+from unseen.tasks import driving
 from unseen.tasks.driving import WEATHERS
-from unseen.tasks.driving import task as driving
 
 WIDE, HIGH = 64, 38  # a twentieth of the published size
 FILTERS = (0, 1, 2, 3, 4)
@@ -115,7 +115,7 @@ def frames_in(x: torch.Tensor) -> list[int]:
 
 
 def test_images_and_classes_of_the_left_front_camera(root):
-    x, y = synthia.scenes("highway", "dawn")
+    x, y = synthia.load_scenes("highway", "dawn")
     assert (
         x.shape == (10, 3, 190, 320)
         and y.shape == (10, 190, 320)
@@ -130,14 +130,14 @@ def test_the_class_is_read_from_16_bits_whatever_the_filter_and_the_instances(tm
     path = tmp_path / "000000.png"
     path.write_bytes(label_map(classes))
     assert np.array_equal(
-        synthia.label_at(path, (WIDE, HIGH)), np.where(classes == 15, 13, classes)
+        synthia.read_label(path, (WIDE, HIGH)), np.where(classes == 15, 13, classes)
     )
 
 
 def test_reserved_numbers_are_ignored_and_traffic_lights_follow_lane_markings(root):
     path = root / "000000.png"
     path.write_bytes(label_map(np.array([[13, 14, 15, 12, 0]])))
-    assert synthia.label_at(path, (5, 1)).tolist() == [[IGNORE, IGNORE, 13, 12, 0]]
+    assert synthia.read_label(path, (5, 1)).tolist() == [[IGNORE, IGNORE, 13, 12, 0]]
     assert (
         synthia.CLASSES[13] == "traffic_light"
         and synthia.CLASSES[12] == "lane_marking"
@@ -150,12 +150,12 @@ def test_smaller_label_maps_mix_no_classes(tmp_path):
     path.write_bytes(
         label_map(np.indices((HIGH, WIDE)).sum(0) % 2 * 12)
     )  # a chess board of void and lane markings
-    assert set(np.unique(synthia.label_at(path, (WIDE // 4, HIGH // 4)))) <= {0, 12}
+    assert set(np.unique(synthia.read_label(path, (WIDE // 4, HIGH // 4)))) <= {0, 12}
 
 
 def test_a_source_is_cut_into_stretches_of_the_drive(root):
     parts = {
-        split: frames_in(synthia.scenes("highway", "dawn", split)[0])
+        split: frames_in(synthia.load_scenes("highway", "dawn", split)[0])
         for split in ("train", "val", "test")
     }
     assert parts == {"train": [0, 1, 2, 3, 4, 5, 6, 7], "val": [8], "test": [9]}
@@ -164,14 +164,14 @@ def test_a_source_is_cut_into_stretches_of_the_drive(root):
 def test_of_many_frames_as_many_as_in_the_paper_are_drawn_at_random_and_always_the_same(
     root, monkeypatch
 ):
-    assert synthia.MOST == 900
+    assert synthia.MAX_FRAMES == 900
     many = [synthia.Frame(Path(str(i)), Path(str(i))) for i in range(1200)]
-    chosen = synthia.drawn(many, synthia.MOST)
-    assert chosen == synthia.drawn(many, synthia.MOST) and len(set(chosen)) == 900
+    chosen = synthia.subsample(many, synthia.MAX_FRAMES)
+    assert chosen == synthia.subsample(many, synthia.MAX_FRAMES) and len(set(chosen)) == 900
     assert chosen == sorted(chosen, key=lambda f: int(f.image.name)) and chosen != many[:900]
-    assert synthia.drawn(many[:900], 900) == many[:900]
-    monkeypatch.setattr(synthia, "MOST", 3)
-    assert len(synthia.scenes("highway", "dawn")[0]) == 3
+    assert synthia.subsample(many[:900], 900) == many[:900]
+    monkeypatch.setattr(synthia, "MAX_FRAMES", 3)
+    assert len(synthia.load_scenes("highway", "dawn")[0]) == 3
 
 
 # ---- the task
@@ -179,7 +179,7 @@ def test_of_many_frames_as_many_as_in_the_paper_are_drawn_at_random_and_always_t
 
 @pytest.mark.parametrize("weather", ["dawn", "fog"])
 def test_the_task_is_the_papers(root, weather):
-    task = driving(f"synthia_{weather}")
+    task = driving.task(f"synthia_{weather}")
     assert (
         task.source.name == f"highway_{weather}"
         and task.classes == 14
@@ -203,7 +203,7 @@ def test_the_task_is_the_papers(root, weather):
 
 
 def test_an_unseen_domain_of_the_task_is_the_whole_sequence(root):
-    x, y = driving("synthia_dawn").domain("ny_night").load("test")[:]
+    x, y = driving.task("synthia_dawn").domain("ny_night").load("test")[:]
     assert (
         x.shape == (2, 3, 190, 320)
         and float(x.max()) == pytest.approx(7 / 255)
@@ -216,9 +216,11 @@ def test_an_unseen_domain_of_the_task_is_the_whole_sequence(root):
 
 
 def test_frames_are_decoded_once_and_again_when_a_file_has_changed(root, monkeypatch):
-    first = synthia.scenes("ny", "night")
-    monkeypatch.setattr(synthia, "_read", lambda chosen: pytest.fail("decoded again"))
-    assert all(torch.equal(a, b) for a, b in zip(first, synthia.scenes("ny", "night"), strict=True))
+    first = synthia.load_scenes("ny", "night")
+    monkeypatch.setattr(synthia, "_read_frames", lambda frames: pytest.fail("decoded again"))
+    assert all(
+        torch.equal(a, b) for a, b in zip(first, synthia.load_scenes("ny", "night"), strict=True)
+    )
     monkeypatch.undo()
     monkeypatch.setenv(VARIABLE, str(root))
     monkeypatch.setenv(CACHE_VARIABLE, str(root / "cache"))
@@ -226,14 +228,16 @@ def test_frames_are_decoded_once_and_again_when_a_file_has_changed(root, monkeyp
     before = label.stat()
     label.write_bytes(label_map(halves(12, 15)))
     os.utime(label, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
-    assert (synthia.scenes("ny", "night")[1][1, 0] == 12).all()
+    assert (synthia.load_scenes("ny", "night")[1][1, 0] == 12).all()
 
 
 def test_a_cut_cache_file_is_made_again(root):
-    first = synthia.scenes("ny", "night")
+    first = synthia.load_scenes("ny", "night")
     (kept,) = (root / "cache/driving").iterdir()
     kept.write_bytes(kept.read_bytes()[:-1000])
-    assert all(torch.equal(a, b) for a, b in zip(first, synthia.scenes("ny", "night"), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(first, synthia.load_scenes("ny", "night"), strict=True)
+    )
     assert [p.name for p in (root / "cache/driving").iterdir()] == [kept.name], (
         "no temporary file is left"
     )
@@ -242,8 +246,8 @@ def test_a_cut_cache_file_is_made_again(root):
 def test_without_a_cache_to_write_to_it_reads_all_the_same(root, monkeypatch, caplog):
     (root / "a file").write_text("")
     monkeypatch.setenv(CACHE_VARIABLE, str(root / "a file"))
-    assert len(synthia.scenes("ny", "night")[0]) == 2
-    assert "cannot be written" in caplog.text
+    assert len(synthia.load_scenes("ny", "night")[0]) == 2
+    assert "cannot write" in caplog.text
 
 
 # ---- what is off is named
@@ -262,7 +266,7 @@ def test_a_missing_sequence_says_where_it_belongs(root):
         UnseenError,
         match="SYNTHIA-SEQS-04-FOG/RGB/Stereo_Left/Omni_F is missing: expected SYNTHIA-SEQS-04-FOG/ with",
     ):
-        driving("synthia_dawn").domain("euro_fog").load("test")
+        driving.task("synthia_dawn").domain("euro_fog").load("test")
 
 
 def spoilt(change):
@@ -273,11 +277,11 @@ def spoilt(change):
 
 
 BROKEN = {
-    "a map in colour": (spoilt(lambda p: p.write_bytes(png(np.zeros((HIGH, WIDE, 3)), bits=8))), "it is PNG RGB; expected"),
-    "a grey map": (spoilt(lambda p: Image.fromarray(np.zeros((HIGH, WIDE), np.uint8)).save(p)), "it is PNG L; expected"),
+    "a map in colour": (spoilt(lambda p: p.write_bytes(png(np.zeros((HIGH, WIDE, 3)), bits=8))), "is PNG RGB; expected"),
+    "a grey map": (spoilt(lambda p: Image.fromarray(np.zeros((HIGH, WIDE), np.uint8)).save(p)), "is PNG L; expected"),
     "another class": (spoilt(lambda p: p.write_bytes(label_map(halves(3, 22)))), "has the class 22; expected classes among 0,"),
     "a cut file": (spoilt(lambda p: p.write_bytes(p.read_bytes()[:-200])), "cannot be read"),
-    "no map": (spoilt(lambda p: p.unlink()), "1 frames have an image or a label map alone, 000001 first"),
+    "no map": (spoilt(lambda p: p.unlink()), "1 frames lack an image or a label map, e.g. 000001"),
 }  # fmt: skip
 
 
@@ -285,5 +289,5 @@ BROKEN = {
 def test_a_broken_sequence_is_named(root, spoil, said):
     spoil(root / "driving/synthia/SYNTHIA-SEQS-02-NIGHT")
     with pytest.raises(UnseenError, match=said) as caught:
-        synthia.scenes("ny", "night")
+        synthia.load_scenes("ny", "night")
     assert "SYNTHIA-SEQS-02-NIGHT" in str(caught.value) and VARIABLE in str(caught.value)

@@ -15,8 +15,8 @@ def slow_log_mel(samples: np.ndarray, band: int, frame: int) -> float:
     window, corners = (
         [],
         [
-            float(mel.hz_of_mel(np.array(m)))
-            for m in np.linspace(0, float(mel.mel_of_hz(np.array(8000.0))), 34)
+            float(mel.mel_to_hz(np.array(m)))
+            for m in np.linspace(0, float(mel.hz_to_mel(np.array(8000.0))), 34)
         ],
     )
     for n in range(2048):

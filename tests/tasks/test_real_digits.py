@@ -14,8 +14,8 @@ from sklearn.linear_model import RidgeClassifier
 from unseen.cli import data as cli_data
 from unseen.data import digits, digits_shifts
 from unseen.data.location import VARIABLE, data_root
-from unseen.tasks.digits import task as digits_task
-from unseen.tasks.tuning.digits_shifts import task as shifts_task
+from unseen.tasks import digits as digits_benchmark
+from unseen.tasks.tuning import digits_shifts as tuning
 
 REAL = Path(os.environ.get(VARIABLE, "")) / "digits"
 needs_real_data = pytest.mark.skipif(
@@ -36,7 +36,7 @@ def test_the_real_files_are_whole(capsys):
 @pytest.fixture(scope="module")
 def reader() -> RidgeClassifier:
     """Reads digits by their edges, whatever their colours; it has seen MNIST only."""
-    x, y = digits.images("mnist", "train", 0, 3_000)
+    x, y = digits.load_images("mnist", "train", 0, 3_000)
     return RidgeClassifier(alpha=1.0).fit(edge_features(x), y.numpy())
 
 
@@ -48,7 +48,7 @@ READABLE_SHIFTS = {"photo": 0.7, "printed": 0.4, "street": 0.5, "scanner": 0.45,
 @needs_real_data
 @pytest.mark.parametrize("domain", READABLE)
 def test_real_digits_are_what_their_labels_say(domain, reader):
-    x, y = digits_task().domain(domain).load("test").tensors
+    x, y = digits_benchmark.task().domain(domain).load("test").tensors
     assert x.shape[1:] == (3, 32, 32) and x.dtype == torch.uint8 and len(y.unique()) == 10
     assert reader.score(edge_features(x[:1_000]), y[:1_000].numpy()) > READABLE[domain]
 
@@ -56,11 +56,11 @@ def test_real_digits_are_what_their_labels_say(domain, reader):
 @needs_real_data
 @pytest.mark.parametrize("domain", READABLE_SHIFTS)
 def test_every_shift_is_readable_shifted_and_the_same_bits_when_made_again(domain, reader):
-    x, y = shifts_task().domain(domain).load("test").tensors
+    x, y = tuning.task().domain(domain).load("test").tensors
     assert x.shape == (1_000, 3, 32, 32) and len(y.unique()) == 10
     assert reader.score(edge_features(x), y.numpy()) > READABLE_SHIFTS[domain]
-    again = digits_shifts._cached.__wrapped__(domain, data_root())
+    again = digits_shifts._generate.__wrapped__(domain, data_root())
     assert torch.equal(again[0], x) and torch.equal(again[1], y)
-    held_out, _ = digits.images("mnist", "train", digits_shifts.FIRST, digits_shifts.END)
+    held_out, _ = digits.load_images("mnist", "train", digits_shifts.FIRST, digits_shifts.END)
     changed = (x.float() - held_out.float()).abs().mean() / 255
     assert changed > 0.1, "a shift that leaves the pixels as they are chooses no settings"

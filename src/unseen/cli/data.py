@@ -48,7 +48,7 @@ def check(name: str, *, json_: Json = False) -> None:
         A name from `unseen data list`, or a task.
     """
     rows = catalog.check(name)
-    complete = bool(catalog.enough(name, rows))
+    complete = bool(catalog.usable_variants(name, rows))
     finish(name, rows, complete and all(row["state"] != "broken" for row in rows), json_)
 
 

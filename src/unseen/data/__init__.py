@@ -1,1 +1,1 @@
-"""Datasets: the embedded `mini_digits` and readers for the real benchmarks."""
+"""Data sets: the generated `mini_digits`, readers of published formats, download and cache."""

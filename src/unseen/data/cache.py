@@ -1,4 +1,4 @@
-"""Arrays that take long to make: kept in a file, read from it the next time."""
+"""Cache of computed arrays in .npz files."""
 
 from __future__ import annotations
 
@@ -22,45 +22,49 @@ log = logging.getLogger("unseen")
 Arrays = dict[str, NDArray[Any]]
 
 
-def made_once(data: str, title: str, depends_on: Any, make: Callable[[], Arrays]) -> Arrays:
-    """What `make` gives, or what it gave before under the same title for a data set.
+def cached_arrays(data: str, title: str, depends_on: Any, compute: Callable[[], Arrays]) -> Arrays:
+    """Return the result of `compute`, from the cache if it is there.
 
-    `depends_on`, anything that JSON can say, must tell all that the arrays depend on: a version of the code among it. A file
-    that is damaged is made again; where none can be written, everything is made at every call, and a warning says so.
+    A damaged file is computed again. If the cache cannot be written, a warning is logged.
+
+    Args:
+        data: Name of the data set, the folder below the cache folder.
+        title: Start of the file name.
+        depends_on: Everything the arrays depend on, as JSON data, including a version of the code.
+        compute: Function that returns the arrays.
     """
     digest = hashlib.sha256(json.dumps([title, depends_on]).encode()).hexdigest()[:16]
     path = cache_folder(data) / f"{title.replace('/', '-')}-{digest}.npz"
     try:
-        with zipfile.ZipFile(path) as whole:
-            if (
-                spoilt := whole.testzip()
-            ):  # reads all of it: numpy alone stops where a spoilt header says that the array ends
-                raise zipfile.BadZipFile(f"{spoilt} is not what was written")
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
+        with zipfile.ZipFile(path) as archive:
+            # numpy does not check what follows the end that a damaged header gives.
+            if bad := archive.testzip():
+                raise zipfile.BadZipFile(f"wrong checksum of {bad}")
+        with np.load(path, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
     except (FileNotFoundError, NotADirectoryError):
         pass
-    except Exception as error:  # a broken byte in the archive's directory leads anywhere
-        log.warning("%s is damaged (%s) and is made again", path, error)
-    arrays = make()
-    torn = path.with_name(f".{path.name}.{os.getpid()}")
+    except Exception as error:  # a damaged archive may raise anything
+        log.warning("%s is damaged (%s); computing it again", path, error)
+    result = compute()
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with torn.open("wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
-        torn.replace(path)
+        with temporary.open("wb") as file:
+            np.savez(file, allow_pickle=False, **result)
+        temporary.replace(path)
     except OSError as error:
         log.warning(
-            "%s cannot be written (%s) and is made at every call: let %s name another place",
+            "cannot write %s (%s), so it is computed at every call; set %s to another folder",
             path,
             error,
             CACHE_VARIABLE,
         )
         with contextlib.suppress(OSError):
-            torn.unlink()
-    return arrays
+            temporary.unlink()
+    return result
 
 
-def stamps(files: Iterable[Path]) -> list[tuple[str, int, int]]:
-    """What tells a file from another, without reading it: name, size and time of change."""
+def file_stamps(files: Iterable[Path]) -> list[tuple[str, int, int]]:
+    """Return name, size and modification time of each file, to detect changes without reading."""
     return [(file.name, (stat := file.stat()).st_size, stat.st_mtime_ns) for file in files]

@@ -1,4 +1,4 @@
-"""What real data there is to have, what of it is here, and getting the rest."""
+"""Catalog of published data sets: list, check and fetch."""
 
 from __future__ import annotations
 
@@ -14,95 +14,107 @@ Row = dict[str, Any]
 
 
 def data_sets() -> list[Row]:
-    """One row for each published split of each data set."""
+    """Return one row per published split of each data set."""
     return [
         {
-            "name": data.name, "domain": part.domain, "split": part.split, "samples": part.samples, "needed": part.needed,
-            "bytes": sum(f.size for f in part.files if f.size) if all(f.size for f in part.files) and part.files else None,
-            "fetch": "by hand" if part.by_hand else "yes", "licence": part.licence, "page": part.page,
+            "name": data.name,
+            "domain": part.domain,
+            "split": part.split,
+            "samples": part.samples,
+            "needed": part.needed,
+            "bytes": _total_size(part),
+            "fetch": "by hand" if part.by_hand else "yes",
+            "licence": part.licence,
+            "page": part.page,
         }
         for data in DATA_SETS.values()
         for part in data.parts
-    ]  # fmt: skip
+    ]
+
+
+def _total_size(part: Part) -> int | None:
+    sizes = [file.size for file in part.files if file.size]
+    return sum(sizes) if sizes and len(sizes) == len(part.files) else None
 
 
 def check(name: str, root: Path | None = None) -> list[Row]:
-    """Read every split that is there: `state` is ok, missing or broken, `problem` says what is wrong."""
+    """Read every split; `state` is ok, missing or broken, `problem` says what is wrong."""
     data = data_set(name)
     folder = (data_root() if root is None else root) / data.name
-    rows = [_checked(data, part, folder) for part in data.parts]
-    if enough(name, rows):  # for some variant: then what another one would need can be done without
+    rows = [_check_part(data, part, folder) for part in data.parts]
+    if usable_variants(name, rows):  # then what other variants need is optional
         return [{**row, "needed": row["needed"] and row["state"] != "missing"} for row in rows]
     return rows
 
 
-def enough(name: str, rows: Sequence[Row]) -> list[str]:
-    """What can be run with the splits that are there and whole."""
-    return data_set(name).enough_for(
+def usable_variants(name: str, rows: Sequence[Row]) -> list[str]:
+    """Return the variants that can run with the splits whose state is ok."""
+    return data_set(name).usable_variants(
         [f"{row['domain']} {row['split']}" for row in rows if row["state"] == "ok"]
     )
 
 
 def fetch(name: str, root: Path | None = None) -> list[Row]:
-    """Download every split that is missing or broken: `state` is there, fetched, by hand or failed.
+    """Download every missing or broken split; `state` is there, fetched, by hand or failed.
 
-    A split that can be read is left alone, whether or not its bytes are the publisher's.
+    A readable split is not replaced, even if its checksum differs from the published one.
     """
     data = data_set(name)
     folder = (data_root() if root is None else root) / data.name
-    return [_fetched(data, part, folder) for part in data.parts]
+    return [_fetch_part(data, part, folder) for part in data.parts]
 
 
-def _checked(data: DataSet, part: Part, folder: Path) -> Row:
+def _check_part(data: DataSet, part: Part, folder: Path) -> Row:
     row = {
-        "domain": part.domain, "split": part.split, "file": str(folder / data.main_file(part)), "needed": part.needed,
-        "state": "ok", "n": 0, "published": part.samples, "problem": "",
-    }  # fmt: skip
+        "domain": part.domain,
+        "split": part.split,
+        "file": str(folder / data.main_file(part)),
+        "needed": part.needed,
+        "state": "ok",
+        "n": 0,
+        "published": part.samples,
+        "problem": "",
+    }
     try:
         return {**row, "n": data.count(part, folder)}
     except MissingData as error:
-        return {
-            **row,
-            "state": "missing",
-            "problem": part.by_hand.format(folder=folder) or str(error),
-        }
+        advice = part.by_hand.format(folder=folder) or str(error)
+        return {**row, "state": "missing", "problem": advice}
     except (UnseenError, OSError) as error:
         return {**row, "state": "broken", "problem": str(error)}
 
 
-def _fetched(data: DataSet, part: Part, folder: Path) -> Row:
-    from unseen.data import download  # pooch and requests: only where something is fetched
+def _fetch_part(data: DataSet, part: Part, folder: Path) -> Row:
+    from unseen.data import download  # imports pooch and requests
 
-    row = _checked(data, part, folder)
+    row = _check_part(data, part, folder)
     if row["state"] == "ok":
         return {**row, "state": "there"}
     if part.by_hand:
         return {**row, "state": "by hand"}
-    unrecorded = [
-        f for f in part.files if f.sha256 is None and download.recorded(folder / f.name) is None
+    unverified = [
+        f
+        for f in part.files
+        if f.sha256 is None and download.recorded_checksum(folder / f.name) is None
     ]
     try:
-        for file in unrecorded:
-            _rename(
-                folder / file.name, _aside(folder / file.name)
-            )  # without a checksum pooch would take it for good
+        for file in unverified:  # without a checksum pooch would accept an existing file
+            _rename(folder / file.name, _backup(folder / file.name))
         for file in part.files:
             download.download(file, folder)
         n = data.count(part, folder)
     except (UnseenError, OSError) as error:
-        for (
-            file
-        ) in unrecorded:  # what cannot be read was no first download to measure later ones by
+        for file in unverified:  # restore the user's file
             (folder / file.name).unlink(missing_ok=True)
-            _rename(_aside(folder / file.name), folder / file.name)  # the user's own, broken or not
+            _rename(_backup(folder / file.name), folder / file.name)
         return {**row, "state": "failed", "problem": str(error)}
-    for file in unrecorded:
-        download.record(folder / file.name)
-        _aside(folder / file.name).unlink(missing_ok=True)
+    for file in unverified:
+        download.record_checksum(folder / file.name)
+        _backup(folder / file.name).unlink(missing_ok=True)
     return {**row, "state": "fetched", "n": n, "problem": ""}
 
 
-def _aside(path: Path) -> Path:
+def _backup(path: Path) -> Path:
     return path.with_name(path.name + ".broken")
 
 

@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 
-class Pictures(TensorDataset):
-    """Images kept as bytes and given as floats from 0 to 1: a quarter of the memory."""
+class ByteImages(TensorDataset):
+    """Images stored as uint8 and returned as floats in 0..1."""
 
     def __getitem__(self, index: Any) -> tuple[Tensor, ...]:
         x, y = super().__getitem__(index)

@@ -1,4 +1,4 @@
-"""Where real data is: in the folder that UNSEEN_DATA names, else in the user's cache. One folder per data set."""
+"""Location of data sets: $UNSEEN_DATA, else the user's cache folder; one folder per data set."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ CACHE_VARIABLE = "UNSEEN_CACHE"
 
 
 class MissingData(UnseenError):
-    """A file or folder of a data set is not there."""
+    """A file or folder of a data set is missing."""
 
 
 def data_root() -> Path:
-    """The folder that holds one folder per data set; it need not exist yet."""
+    """Return the folder that holds one folder per data set; it may not exist yet."""
     named = os.environ.get(VARIABLE)
     if named:
         return Path(named).expanduser()
-    import pooch  # a tenth of a second that `import unseen` need not take
+    import pooch  # slow to import
 
     return Path(pooch.os_cache("unseen"))
 
 
 def data_folder(name: str, root: Path | None = None) -> Path:
-    """The folder of one data set, which must exist."""
+    """Return the folder of a data set, which must exist."""
     folder = (data_root() if root is None else root) / name
     if not folder.is_dir():
         raise MissingData(f"no {name} data: {folder} does not exist; {remedy(name)}")
@@ -34,14 +34,17 @@ def data_folder(name: str, root: Path | None = None) -> Path:
 
 
 def remedy(name: str) -> str:
-    """What to do where data is missing."""
+    """Return advice for missing data."""
     named = os.environ.get(VARIABLE)
-    now = f"now {named}" if named else f"not set now, so {data_root()} was looked in"
-    return f"`unseen data fetch {name}` gets it or says how, or set {VARIABLE} to the folder that holds {name}/ ({now})"
+    now = f"now {named}" if named else f"not set, so {data_root()} was searched"
+    return (
+        f"`unseen data fetch {name}` downloads it or explains how, or set {VARIABLE} to the folder "
+        f"that contains {name}/ ({now})"
+    )
 
 
 def cache_folder(name: str) -> Path:
-    """A folder for what is made once from data, such as corrupted copies; UNSEEN_CACHE names another place for it."""
+    """Return the folder for arrays computed from a data set: $UNSEEN_CACHE or the user's cache."""
     named = os.environ.get(CACHE_VARIABLE)
     if named:
         return Path(named).expanduser() / name

@@ -1,4 +1,4 @@
-"""The embedded digits benchmark: one handwritten source and four unseen domains, made from installed packages."""
+"""mini_digits: a handwritten source and four unseen domains, generated from installed packages."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from unseen.data.drawing import (
     CENTRE,
     Array,
     Floats,
-    any_font,
-    cluttered_paper,
-    inked,
-    over_photos,
-    photographed,
-    reduced,
-    scanned,
-    street_colours,
+    blend_with_photos,
+    draw_clutter,
+    draw_glyph,
+    random_font,
+    reduce_canvas,
+    scan,
+    sign_colours,
+    simulate_photo,
     text_mask,
 )
 
@@ -34,96 +34,89 @@ SPLITS = ("train", "val", "test")
 Labels = NDArray[np.int64]
 
 CLASSES = 10
-_SEED = 1797  # the number of scikit-learn's digits; any constant would do
-_SOURCE_PER_CLASS = {
-    "train": 100,
-    "test": 40,
-}  # `val` is the rest: 34 to 43 of each class, 397 in all
-_POOL_PER_CLASS = (
-    30  # the labelled pool of an unseen domain; the rarest class has 34 source-val digits
-)
-_RENDERINGS = {"train": 1, "test": 2}  # of each handwritten digit
+_SEED = 1797
+_SOURCE_PER_CLASS = {"train": 100, "test": 40}  # the rest is val: 34 to 43 per class, 397 in all
+_POOL_PER_CLASS = 30  # labelled training images of an unseen domain
+_RENDERINGS = {"train": 1, "test": 2}  # per handwritten digit
 _PRINTED_PER_CLASS = {"train": _POOL_PER_CLASS, "test": 60}
 
 
-def images(domain: str, split: str) -> tuple[Tensor, Tensor]:
-    """Images (N, 3, 32, 32) uint8 and labels (N,) int64 of one domain, the same bits at every call.
+def load_images(domain: str, split: str) -> tuple[Tensor, Tensor]:
+    """Return images (N, 3, 32, 32) uint8 and labels (N,) int64 of a split; deterministic.
 
     The source has all of `SPLITS`; an unseen domain has `test` and, for few-shot labels, `train`.
-    `photo` and `scanner` show each source-test digit twice, so their test images are not all independent.
-    The tensors are the caller's own and may be changed in place.
+    `photo` and `scanner` render each test digit of the source twice, so their test images are not
+    independent. The tensors may be changed in place.
     """
     if domain not in (SOURCE, *DOMAINS):
         raise ValueError(f"unknown domain {domain!r}; valid: {', '.join((SOURCE, *DOMAINS))}")
     if split not in SPLITS:
         raise ValueError(f"unknown split {split!r}; valid: {', '.join(SPLITS)}")
     if domain != SOURCE and split == "val":
-        raise ValueError(
-            f"the unseen domain {domain!r} has no val split, only the source has; valid: train, test"
-        )
-    pixels, labels = _cached(domain, split)
+        raise ValueError(f"the unseen domain {domain!r} has no val split; valid: train, test")
+    pixels, labels = _generate(domain, split)
     return pixels.clone(), labels.clone()
 
 
 @cache
-def _cached(domain: str, split: str) -> tuple[Tensor, Tensor]:
+def _generate(domain: str, split: str) -> tuple[Tensor, Tensor]:
     if domain == SOURCE:
         cells, labels = _handwriting()[split]
-        grey = np.stack([np.asarray(reduced(_strokes(cell))) for cell in cells])
+        grey = np.stack([np.asarray(reduce_canvas(_strokes(cell))) for cell in cells])
         pixels = np.repeat(grey[..., None], 3, axis=-1)
     else:
         rng = np.random.default_rng([_SEED, 1 + DOMAINS.index(domain), SPLITS.index(split)])
-        make = {"photo": _photo, "printed": _printed, "street": _street, "scanner": _scanner}[
-            domain
-        ]
-        pixels, labels = make(split, rng)
-    return torch.from_numpy(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2))), torch.from_numpy(
-        labels
-    )
+        generators = {
+            "photo": _photo,
+            "printed": _printed,
+            "street": _street,
+            "scanner": _scanner,
+        }
+        pixels, labels = generators[domain](split, rng)
+    pixels = np.ascontiguousarray(pixels.transpose(0, 3, 1, 2))
+    return torch.from_numpy(pixels), torch.from_numpy(labels)
 
 
 @cache
 def _handwriting() -> dict[str, tuple[Floats, Labels]]:
-    """The 8x8 digits of each source split, ink from 0 to 1, and their labels.
+    """Return the 8x8 digits of each source split, ink from 0 to 1, and their labels.
 
-    Split at random within each class: the bundled data does not say who wrote what, so writers cross the splits.
+    The split is random within each class. Writers are not known, so they may be in several splits.
     """
     rng = np.random.default_rng([_SEED, 0, 0])
     digits = load_digits()
     ends = np.cumsum([_SOURCE_PER_CLASS["train"], _SOURCE_PER_CLASS["test"]])
     shuffled = (rng.permutation(np.flatnonzero(digits.target == label)) for label in range(CLASSES))
-    by_split = zip(*(np.split(indices, ends) for indices in shuffled), strict=True)
+    by_split = zip(*(np.split(members, ends) for members in shuffled), strict=True)
     parts = zip(("train", "test", "val"), by_split, strict=True)
-    chosen = {split: rng.permutation(np.concatenate(part)) for split, part in parts}
-    # A pixel counts the inked ones of 4x4 in the bitmap it came from, hence 16.
+    indices = {split: rng.permutation(np.concatenate(part)) for split, part in parts}
+    # A pixel counts the ink in 4x4 pixels of the original bitmap, hence 16.
     return {
         split: (digits.images[i] / 16, digits.target[i].astype(np.int64))
-        for split, i in chosen.items()
+        for split, i in indices.items()
     }
 
 
 def _unseen_handwriting(split: str) -> tuple[Floats, Labels]:
-    """Balanced digits an unseen domain is made of: never the source's training digits."""
+    """Return balanced digits for an unseen domain, none of them from the source's train split."""
     cells, labels = _handwriting()["test" if split == "test" else "val"]
     if split == "train":
-        kept = np.sort(
-            np.concatenate([np.flatnonzero(labels == c)[:_POOL_PER_CLASS] for c in range(CLASSES)])
-        )
-        cells, labels = cells[kept], labels[kept]
+        per_class = [np.flatnonzero(labels == c)[:_POOL_PER_CLASS] for c in range(CLASSES)]
+        pool = np.sort(np.concatenate(per_class))
+        cells, labels = cells[pool], labels[pool]
     return np.tile(cells, (_RENDERINGS[split], 1, 1)), np.tile(labels, _RENDERINGS[split])
 
 
 def _strokes(cell: Floats) -> Image.Image:
-    """One 8x8 digit on the canvas, white on black, filling three quarters of it as MNIST's 20 of 28 pixels do."""
+    """Draw an 8x8 digit on the canvas, white on black, on 3/4 of the side as in MNIST."""
     scale = 6  # 8 cells * 6 = 48 of 64
     margin = (CANVAS - 10 * scale) // 2
-    bordered = Image.fromarray(
-        np.pad(np.rint(cell * 255).astype(np.uint8), 1)
-    )  # so that strokes end round
+    # A border makes the ends of strokes round.
+    bordered = Image.fromarray(np.pad(np.rint(cell * 255).astype(np.uint8), 1))
     smooth = np.asarray(
         bordered.resize((10 * scale, 10 * scale), Image.Resampling.BICUBIC), dtype=np.float64
     )
-    # A cell counts ink, so an edge is a grey ramp a cell wide; a steeper ramp is nearer to a pen's edge.
+    # Edges are grey ramps one cell wide; a steeper ramp looks more like a pen.
     crisp = np.clip((smooth - 50) / 160, 0, 1) * 255
     return Image.fromarray(np.pad(np.rint(crisp).astype(np.uint8), margin))
 
@@ -133,35 +126,31 @@ def _shuffled_labels(split: str, rng: np.random.Generator) -> Labels:
 
 
 def _photo(split: str, rng: np.random.Generator) -> tuple[Array, Labels]:
-    """After MNIST-M: the absolute difference of a photo patch and a digit."""
+    """Like MNIST-M: the absolute difference of a photo patch and a digit."""
     cells, labels = _unseen_handwriting(split)
-    return over_photos(
-        np.stack([np.asarray(reduced(_strokes(cell))) for cell in cells]), rng
-    ), labels
+    digits = np.stack([np.asarray(reduce_canvas(_strokes(cell))) for cell in cells])
+    return blend_with_photos(digits, rng), labels
 
 
 def _printed(split: str, rng: np.random.Generator) -> tuple[Array, Labels]:
-    """After SYN: a printed digit of any font, size, place and colour, over clutter."""
+    """Like SYN: a printed digit of any font, size, position and colour, over clutter."""
     labels = _shuffled_labels(split, rng)
     rendered = []
     for label in labels:
-        canvas, ink = cluttered_paper(rng)
-        font = any_font(rng, 44, 70)  # digits about 30 to 50 of 64 high
-        rendered.append(
-            inked(
-                canvas, ink, text_mask(str(label), font, tuple(CENTRE + rng.uniform(-7, 7, 2))), rng
-            )
-        )
+        canvas, ink = draw_clutter(rng)
+        font = random_font(rng, 44, 70)  # digits about 30 to 50 of 64 high
+        mask = text_mask(str(label), font, tuple(CENTRE + rng.uniform(-7, 7, 2)))
+        rendered.append(draw_glyph(canvas, ink, mask, rng))
     return np.stack(rendered), labels
 
 
 def _street(split: str, rng: np.random.Generator) -> tuple[Array, Labels]:
-    """After SVHN: the middle digit of a house number, small and badly photographed."""
+    """Like SVHN: the middle digit of a house number in a poor photograph."""
     labels = _shuffled_labels(split, rng)
     rendered = []
     for label in labels:
-        ink, plate = street_colours(rng)
-        font = any_font(rng, 58, 76)
+        ink, plate = sign_colours(rng)
+        font = random_font(rng, 58, 76)
         mask = text_mask(str(label), font, (CENTRE, CENTRE))
         left, top, right, bottom = font.getbbox(str(label))
         reach, line_top = (right - left) / 2 + rng.uniform(-3, 2), CENTRE - (top + bottom) / 2
@@ -169,12 +158,12 @@ def _street(split: str, rng: np.random.Generator) -> tuple[Array, Labels]:
         draw = ImageDraw.Draw(mask)
         draw.text((CENTRE - reach - font.getbbox(before)[2], line_top), before, fill=255, font=font)
         draw.text((CENTRE + reach - font.getbbox(after)[0], line_top), after, fill=255, font=font)
-        rendered.append(photographed(mask, ink, plate, rng))
+        rendered.append(simulate_photo(mask, ink, plate, rng))
     return np.stack(rendered), labels
 
 
 def _scanner(split: str, rng: np.random.Generator) -> tuple[Array, Labels]:
-    """After USPS: digits of another pen, cropped tight, slanted and scanned at 16x16 on paper that is not black."""
+    """Like USPS: another pen, tight crop, slant, and a scan at 16x16."""
     cells, labels = _unseen_handwriting(split)
-    rendered = [scanned(_strokes(cell), rng) for cell in cells]
+    rendered = [scan(_strokes(cell), rng) for cell in cells]
     return np.repeat(np.stack(rendered)[..., None], 3, axis=-1), labels

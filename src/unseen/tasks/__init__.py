@@ -1,4 +1,4 @@
-"""One task, one file. TASKS is the table that the command line, the tests and the docs read."""
+"""Tasks, one file per benchmark. TASKS is the registry."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MODULES: dict[str, ModuleType] = {
     "amazon_reviews": amazon_reviews,
     "google_commands": google_commands,
     "digit_pairs": digit_pairs,
-    # Settings are chosen on these, never on the benchmarks' own targets.
+    # Synthetic shifts for choosing settings, which must not use a benchmark's targets.
     "digits_shifts": digits_shifts,
     "cifar_shifts": cifar_shifts,
     "amazon_shifts": amazon_shifts,
@@ -38,36 +38,37 @@ TASKS: dict[str, Callable[..., Task]] = {name: module.task for name, module in M
 
 
 def variants_of(name: str) -> tuple[str, ...]:
-    """The variants of one of our tasks, the default first; none if it comes in one only."""
+    """Return the variants of a built-in task, the default first; empty if it has none."""
     return getattr(MODULES[name], "VARIANTS", ())
 
 
-def task_named(word: str) -> Task:
-    """A task of ours as "name" or "name/variant", or a user's as "package.module:function", imported because they named it."""
-    name, slash, variant = word.partition("/")
-    if ":" not in word:
-        variant = variant.replace(
-            "->", "_to_"
-        )  # a shell wants usps->mnist, as the tables say it, in quotes
+def task_named(spec: str) -> Task:
+    """Return a built-in task, "name" or "name/variant", or a user's, "package.module:function"."""
+    name, slash, variant = spec.partition("/")
+    if ":" not in spec:
+        variant = variant.replace("->", "_to_")  # domain names, e.g. usps->mnist, work too
         if name not in TASKS:
             raise UnseenError(
-                f'no task "{name}"; there are: {", ".join(TASKS)}; or name your own as package.module:function'
+                f'no task "{name}"; there are: {", ".join(TASKS)}; '
+                "or name your own as package.module:function"
             )
         if slash and not variants_of(name):
-            raise UnseenError(f'{name} has no variants: write "{name}", not "{word}"')
+            raise UnseenError(f'{name} has no variants: write "{name}", not "{spec}"')
         if slash and variant not in variants_of(name):
             raise UnseenError(
                 f'{name} has no variant "{variant}"; it has: {", ".join(variants_of(name))}'
             )
         return TASKS[name](*([variant] if slash else []))
     module, _, function = name.partition(":")
-    if "" not in sys.path:  # the console script does not look in the folder it is called from
-        sys.path.append("")  # last: what lies there must not stand in for an installed package
+    if "" not in sys.path:  # a console script does not search the working directory
+        sys.path.append("")  # last, so that it shadows no installed package
     try:
         task = getattr(importlib.import_module(module), function)(*([variant] if slash else []))
     except (ImportError, AttributeError, ValueError, TypeError) as error:
-        told = "name a function that returns a Task, as package.module:function, from the folder that the package lies in"
-        raise UnseenError(f'cannot make a task from "{word}": {error}; {told}') from error
+        raise UnseenError(
+            f'cannot make a task from "{spec}": {error}; name a function that returns a Task, as '
+            "package.module:function, and run in the folder that contains the package"
+        ) from error
     if not isinstance(task, Task):
-        raise UnseenError(f'"{word}" must return an unseen.Task, it returned {type(task).__name__}')
+        raise UnseenError(f'"{spec}" must return an unseen.Task, got {type(task).__name__}')
     return task

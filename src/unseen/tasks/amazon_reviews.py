@@ -1,4 +1,4 @@
-"""amazon_reviews: like or dislike. Learned from reviews of one kind of product, asked of three others: twelve transfers."""
+"""amazon_reviews: sentiment of product reviews, from one product category to three others."""
 
 from __future__ import annotations
 
@@ -12,25 +12,30 @@ from unseen.errors import UnseenError
 from unseen.models import ReviewMLP
 
 SOURCES = ("books", "dvd", "electronics", "kitchen")
-RAW = "_raw"  # ends the variants whose features we extract ourselves
+RAW = "_raw"  # suffix of variants with features extracted from the raw texts
 VARIANTS = (*SOURCES, *(source + RAW for source in SOURCES))
-# Published features: of the source's own test file, what was not trained on.
+# Published features: slices of the source's test file without training reviews.
 HELD_OUT = {"val": (0, 2000), "test": (2000, None)}
-# Raw texts: there is one file a domain.
-TRAINED_ON_RAW = 1400
-RAW_SOURCE = {"train": (0, TRAINED_ON_RAW), "val": (TRAINED_ON_RAW, 1700), "test": (1700, None)}
+# Raw texts: slices of the single file of a domain.
+RAW_TRAIN_SIZE = 1400
+RAW_SOURCE = {"train": (0, RAW_TRAIN_SIZE), "val": (RAW_TRAIN_SIZE, 1700), "test": (1700, None)}
 RAW_TARGET = {"train": (0, 400), "test": (400, None)}
-# At their own rates for pixels, adversarial samples leave what counts of words can be (results/tuning.md).
-PRINTED: dict[str, Any] = {
-    "steps": 1000, "batch": 32, "lr": 1e-4,
-    "gud": {"ascent_lr": 0.0003}, "m_ada": {"ascent_lr": 0.0003}, "pgd": {"eps": 0.0003, "step_size": 0.000075},
-}  # fmt: skip
+# The defaults for pixels are too large for word counts (results/tuning.md).
+PAPER: dict[str, Any] = {
+    "steps": 1000,
+    "batch": 32,
+    "lr": 1e-4,
+    "gud": {"ascent_lr": 0.0003},
+    "m_ada": {"ascent_lr": 0.0003},
+    "pgd": {"eps": 0.0003, "step_size": 0.000075},
+}
 PRESETS: dict[str, dict[str, Any]] = {
+    # results/tuning.md
     "fast": {
-        **PRINTED,
+        **PAPER,
         "uncertainty_guided": {"noise_sign": "positive", "noise_scale": 16.0},
-    },  # results/tuning.md
-    "paper": PRINTED,
+    },
+    "paper": PAPER,
 }
 
 
@@ -43,7 +48,7 @@ def task(variant: str = "books") -> Task:
     return Task(
         name="amazon_reviews",
         variant=variant,
-        summary="reviews of books, DVDs, electronics or kitchen things -> of the other three; real data",
+        summary="sentiment of reviews: books, DVDs, electronics or kitchen -> the other three",
         source=Domain(source, partial(load, source, source)),
         targets=tuple(
             Domain(f"{source}->{name}", partial(load, source, name))
@@ -62,34 +67,31 @@ def task(variant: str = "books") -> Task:
 def load_source(
     held_out: dict[str, tuple[int, int | None]], source: str, split: str
 ) -> TensorDataset:
-    """A split of the source: its published training file, or a part of what only its test file has."""
-    from unseen.data.amazon_reviews import (  # scipy: only where it is needed
-        Counts,
-        counts,
-        held_out_counts,
-    )
+    """Load a split of the source: the published training file, or held-out test reviews."""
+    from unseen.data.amazon_reviews import Counts, held_out_counts, published_counts
 
     if split == "train":
-        return Counts(*counts(source, "train"))
-    return Counts(*held_out_counts(source, *_part(held_out, source, split)))
+        return Counts(*published_counts(source, "train"))
+    return Counts(*held_out_counts(source, *_slice_of(held_out, source, split)))
 
 
 def _load(source: str, domain: str, split: str) -> TensorDataset:
-    from unseen.data.amazon_reviews import Counts, counts
+    from unseen.data.amazon_reviews import Counts, published_counts
 
-    return (
-        load_source(HELD_OUT, source, split) if domain == source else Counts(*counts(domain, split))
-    )
+    if domain == source:
+        return load_source(HELD_OUT, source, split)
+    return Counts(*published_counts(domain, split))
 
 
 def _load_raw(source: str, domain: str, split: str) -> TensorDataset:
-    from unseen.data.amazon_reviews import Counts, extracted_counts
+    from unseen.data.amazon_reviews import Counts, extract_counts
 
     parts = RAW_SOURCE if domain == source else RAW_TARGET
-    return Counts(*extracted_counts(source, TRAINED_ON_RAW, domain, *_part(parts, domain, split)))
+    bounds = _slice_of(parts, domain, split)
+    return Counts(*extract_counts(source, RAW_TRAIN_SIZE, domain, *bounds))
 
 
-def _part(
+def _slice_of(
     parts: dict[str, tuple[int, int | None]], domain: str, split: str
 ) -> tuple[int, int | None]:
     if split not in parts:

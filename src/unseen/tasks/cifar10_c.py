@@ -1,4 +1,4 @@
-"""cifar10_c: trained on clean CIFAR-10, tested under 15 corruptions at five severities, the 75 unseen domains."""
+"""cifar10_c: clean CIFAR-10 -> 15 corruptions at five severities, 75 unseen domains."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.utils.data import TensorDataset
 
 from unseen.api import Domain, Task
 from unseen.data import cifar10
-from unseen.data.images import Pictures
+from unseen.data.images import ByteImages
 from unseen.errors import UnseenError
 from unseen.models import AllConv, WideResNet
 
@@ -22,19 +22,24 @@ CORRUPTIONS = (
     "contrast", "elastic_transform", "pixelate", "jpeg_compression",
 )  # fmt: skip
 SEVERITIES = (1, 2, 3, 4, 5)
-# The paper names SGD with Nesterov momentum, lr, batch, linear decay and epochs; weight decay, flips and crops are those of
-# the wide residual networks whose procedure it follows.
+# Weight decay, flips and crops are not in the paper but in the wide residual networks' procedure,
+# which it follows.
 _TRAINING: dict[str, Any] = {
-    "lr": 0.1, "decay": "linear", "batch": 128, "optimizer": "sgd", "weight_decay": 5e-4, "augment": "flip_crop",
-}  # fmt: skip
+    "lr": 0.1,
+    "decay": "linear",
+    "batch": 128,
+    "optimizer": "sgd",
+    "weight_decay": 5e-4,
+    "augment": "flip_crop",
+}
 PRESETS: dict[str, dict[str, Any]] = {
     "fast": {
         **_TRAINING,
         "width": 0.25,
         "steps": 1200,
         "batch": 64,
-        # Chosen on cifar_shifts (results/tuning.md): one draw, unmixed, each pixel of the feature maps with noise of its own, and
-        # heads that stay where the adversary left them: minimised, their noise is gone before training ends.
+        # Chosen on cifar_shifts (results/tuning.md). With minimised heads the noise would vanish
+        # before training ends.
         "uncertainty_guided": {
             "draws": 1,
             "noise_over": "feature",
@@ -44,10 +49,7 @@ PRESETS: dict[str, dict[str, Any]] = {
             "minimize_heads": False,
         },
     },
-    "paper": {
-        **_TRAINING,
-        "steps": 75_000,
-    },  # 200 epochs of the 48,000 images learned from where all of CIFAR-10 is there
+    "paper": {**_TRAINING, "steps": 75_000},  # 200 epochs of 48,000 images
 }
 
 
@@ -65,7 +67,7 @@ def task(variant: str = "allconv") -> Task:
     return Task(
         name="cifar10_c",
         variant=variant,
-        summary="CIFAR-10 -> 15 corruptions x 5 severities of CIFAR-10-C, named fog/3; real data; variants: the backbones",
+        summary="CIFAR-10 -> CIFAR-10-C, 15 corruptions x 5 severities; variants: the backbones",
         source=Domain("cifar10", load_source),
         targets=tuple(
             Domain(f"{name}/{s}", partial(_load_target, name, s))
@@ -83,17 +85,19 @@ def task(variant: str = "allconv") -> Task:
 
 
 def load_source(split: str) -> TensorDataset:
-    known = cifar10.parts()
-    if split not in known:
-        raise UnseenError(f'the source cifar10 has no split "{split}"; it has: {", ".join(known)}')
-    return Pictures(*cifar10.images(known[split]))
+    """Load a split of clean CIFAR-10."""
+    splits = cifar10.split_slices()
+    if split not in splits:
+        raise UnseenError(f'the source cifar10 has no split "{split}"; it has: {", ".join(splits)}')
+    return ByteImages(*cifar10.load_images(splits[split]))
 
 
 def _load_target(corruption: str, severity: int, split: str) -> TensorDataset:
-    from unseen.data.cifar10_c import images  # scipy and Pillow: only where they are needed
+    from unseen.data.cifar10_c import load_images  # imports scipy and Pillow
 
     if split != "test":
         raise UnseenError(
-            f'{corruption}/{severity} has no split "{split}", only test: CIFAR-10-C has corrupted test images only'
+            f'{corruption}/{severity} has no split "{split}", only test: '
+            "CIFAR-10-C has corrupted test images only"
         )
-    return Pictures(*images(corruption, severity))
+    return ByteImages(*load_images(corruption, severity))

@@ -1,4 +1,4 @@
-"""digits: the paper's benchmark on real data. Trained on 10,000 MNIST images, tested on SVHN, MNIST-M, SYN and USPS."""
+"""digits: 10,000 MNIST images -> SVHN, MNIST-M, SYN and USPS."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 from torch.utils.data import TensorDataset
 
 from unseen.api import Domain, Task
-from unseen.data.images import Pictures
+from unseen.data.images import ByteImages
 from unseen.data.location import data_root
 from unseen.errors import UnseenError
 from unseen.models import DigitsNet
 
 UNSEEN = ("svhn", "mnist_m", "syn", "usps")  # in the paper's order
-TRAINED_ON = ("train", 0, 10_000)  # the first 10,000 of MNIST's training file
-SPLITS = {"train": TRAINED_ON, "val": ("train", 10_000, 12_000), "test": ("test", 0, None)}
+TRAIN = ("train", 0, 10_000)  # the first 10,000 of MNIST's training file
+SPLITS = {"train": TRAIN, "val": ("train", 10_000, 12_000), "test": ("test", 0, None)}
 PRESETS: dict[str, dict[str, Any]] = {
-    # Noise at conv1 alone, unmixed, and the paper's learning rate: results/tuning.md.
+    # Noise at conv1 only, without mixed draws: results/tuning.md.
     "fast": {
         "steps": 2000,
         "batch": 32,
@@ -37,7 +37,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 def task() -> Task:
     return Task(
         name="digits",
-        summary="MNIST -> SVHN, MNIST-M, SYN (where you have it), USPS; real data, `unseen data fetch digits`",
+        summary="MNIST -> SVHN, MNIST-M, SYN (if present) and USPS",
         source=Domain("mnist", partial(load_mnist, SPLITS)),
         targets=tuple(
             Domain(name, partial(_load, name)) for name in UNSEEN if name != "syn" or _has_syn()
@@ -52,21 +52,21 @@ def task() -> Task:
 
 
 def _has_syn() -> bool:
-    """SYN is hard to come by: without it the task has three unseen domains."""
+    """Return whether SYN is present; it is hard to obtain and therefore optional."""
     return (data_root() / "digits" / "syn" / "synth_test_32x32.mat").exists()
 
 
 def load_mnist(splits: dict[str, tuple[str, int, int | None]], split: str) -> TensorDataset:
-    """A split of the source: a part of a published one."""
-    from unseen.data.digits import images  # Pillow and scipy: only where they are needed
+    """Load a split of MNIST, a slice of a published split."""
+    from unseen.data.digits import load_images  # imports Pillow and scipy
 
     if split not in splits:
         raise UnseenError(f'the source mnist has no split "{split}"; it has: {", ".join(splits)}')
     published, first, end = splits[split]
-    return Pictures(*images("mnist", published, first, end))
+    return ByteImages(*load_images("mnist", published, first, end))
 
 
 def _load(domain: str, split: str) -> TensorDataset:
-    from unseen.data.digits import images
+    from unseen.data.digits import load_images
 
-    return Pictures(*images(domain, split))
+    return ByteImages(*load_images(domain, split))

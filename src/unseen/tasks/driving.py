@@ -1,4 +1,4 @@
-"""driving: a class for every pixel of a street scene. CamVid day -> dusk, CARLA -> CamVid, and the paper's SYNTHIA."""
+"""driving: segmentation of street scenes. CamVid day -> dusk, CARLA -> CamVid, SYNTHIA."""
 
 from __future__ import annotations
 
@@ -28,16 +28,24 @@ COMMON = (
     "person",
 )
 SYNTHIA = (
-    "void", "sky", "building", "road", "sidewalk", "fence", "vegetation", "pole", "car", "sign", "pedestrian", "bicycle",
-    "lane_marking", "traffic_light",
-)  # fmt: skip
-TRAINED_ON = {
-    "camvid_day": 347,
-    "carla_clear": 180,
-    "synthia_dawn": 900,
-    "synthia_fog": 900,
-}  # frames, for the epochs
-EPOCHS, BATCH = 50, 8  # as printed
+    "void",
+    "sky",
+    "building",
+    "road",
+    "sidewalk",
+    "fence",
+    "vegetation",
+    "pole",
+    "car",
+    "sign",
+    "pedestrian",
+    "bicycle",
+    "lane_marking",
+    "traffic_light",
+)
+# Training frames, to convert epochs to steps.
+FRAMES = {"camvid_day": 347, "carla_clear": 180, "synthia_dawn": 900, "synthia_fog": 900}
+EPOCHS, BATCH = 50, 8  # as in the paper
 
 
 def task(variant: str = VARIANTS[0]) -> Task:
@@ -49,7 +57,7 @@ def task(variant: str = VARIANTS[0]) -> Task:
     return Task(
         name="driving",
         variant=variant,
-        summary="street scenes, a class for every pixel: CamVid day -> dusk, CARLA -> CamVid, SYNTHIA as in the paper",
+        summary="segmentation of street scenes: CamVid day -> dusk, CARLA -> CamVid, or SYNTHIA",
         source=source,
         targets=targets,
         classes=len(class_names),
@@ -64,25 +72,44 @@ def task(variant: str = VARIANTS[0]) -> Task:
 
 
 def presets(variant: str) -> dict[str, dict[str, Any]]:
-    """As printed, and for two cores: a ResNet-18 of half the width, and fictitious domains of few frames."""
-    # A frame of SYNTHIA has 5.6 times the pixels of the others.
+    """Return the presets; `fast` has a ResNet-18 of half the width and small fictitious domains."""
+    # A SYNTHIA frame has 5.6 times as many pixels as the others.
     steps, capacity = (120, 24) if variant.startswith("synthia") else (600, 120)
-    # At their own rate for digits, GUD's and M-ADA's samples would hardly leave the source: a pixel is one of many here.
+    # At the default rate, made for digits, adversarial samples would hardly differ from the source.
     fictitious = {"capacity": capacity, "ascent_lr": 0.2}
     return {
         "fast": {
-            "depth": 18, "width": 0.5, "steps": steps, "batch": BATCH, "lr": 1e-3, "decay": "linear",
-            "gud": fictitious, "m_ada": fictitious,
-            # Chosen on synthetic shifts of held-out frames of both sources (results/tuning.md): noise that scales features, as
-            # light does, and an adversary that comes back all along. After one that came early and went, perturbed frames were
-            # soon no harder than plain ones.
+            "depth": 18,
+            "width": 0.5,
+            "steps": steps,
+            "batch": BATCH,
+            "lr": 1e-3,
+            "decay": "linear",
+            "gud": fictitious,
+            "m_ada": fictitious,
+            # Chosen on synthetic shifts of held-out frames of both sources (results/tuning.md):
+            # multiplicative noise, and an adversary throughout training. After an early adversary,
+            # perturbed frames were soon as easy as clean ones.
             "uncertainty_guided": {
-                "draws": 1, "noise_as": "gain", "noise_scale": 0.5, "mixed_weight": 0.0, "minimize_heads": False, "beta": 0.1,
-                "ascent_rounds": None, "ascent_every": 20, "ascent_steps": 5,
+                "draws": 1,
+                "noise_as": "gain",
+                "noise_scale": 0.5,
+                "mixed_weight": 0.0,
+                "minimize_heads": False,
+                "beta": 0.1,
+                "ascent_rounds": None,
+                "ascent_every": 20,
+                "ascent_steps": 5,
             },
         },
-        "paper": {"depth": 50, "width": 1.0, "steps": EPOCHS * (TRAINED_ON[variant] // BATCH), "batch": BATCH, "lr": 1e-4},
-    }  # fmt: skip
+        "paper": {
+            "depth": 50,
+            "width": 1.0,
+            "steps": EPOCHS * (FRAMES[variant] // BATCH),
+            "batch": BATCH,
+            "lr": 1e-4,
+        },
+    }
 
 
 def _common(variant: str) -> tuple[Domain, tuple[Domain, ...], tuple[str, ...]]:
@@ -102,15 +129,16 @@ def _synthia(variant: str) -> tuple[Domain, tuple[Domain, ...], tuple[str, ...]]
 
 
 def _load(domain: str, split: str | None) -> TensorDataset:
-    from unseen.data.driving import Scenes, scenes  # Pillow: only where it is needed
-    from unseen.data.synthia import scenes as synthia_scenes
+    from unseen.data import driving, synthia  # imports Pillow
 
     place, _, weather = domain.partition("_")
-    return Scenes(*(synthia_scenes(place, weather, split) if weather else scenes(domain, split)))
+    if weather:
+        return driving.Scenes(*synthia.load_scenes(place, weather, split))
+    return driving.Scenes(*driving.load_scenes(domain, split))
 
 
 def _load_target(domain: str, split: str) -> TensorDataset:
-    """All of an unseen domain is its test split."""
+    """Load an unseen domain, which has a test split only."""
     if split != "test":
         raise UnseenError(
             f'the unseen domain {domain} of driving has no split "{split}"; it has: test'

@@ -1,4 +1,4 @@
-"""google_commands: the paper's benchmark of spoken words. Trained on clean clips, tested on five corruptions."""
+"""google_commands: spoken words, clean clips -> five corruptions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from torch.utils.data import TensorDataset
 
 from unseen.api import Domain, Task
-from unseen.data.images import Pictures
+from unseen.data.images import ByteImages
 from unseen.errors import UnseenError
 from unseen.models import LeNet
 
@@ -20,18 +20,18 @@ PRESETS: dict[str, dict[str, Any]] = {
         "lr": 1e-3,
         "uncertainty_guided": {"mixed_weight": 0.0},  # chosen on speech_shifts: results/tuning.md
     },
-    "paper": {"steps": 13_170, "batch": 128, "lr": 1e-4},  # 30 epochs of the 56,196 clips it counts
+    "paper": {"steps": 13_170, "batch": 128, "lr": 1e-4},  # 30 epochs of 56,196 clips
 }
 
 
 def task() -> Task:
-    from unseen.data.speech import PUBLISHED_WORDS, words_there
+    from unseen.data.speech import PUBLISHED_WORDS, available_words
 
-    words = words_there()
+    words = available_words()
     classes = len(words) if len(words) > 1 else PUBLISHED_WORDS
     return Task(
         name="google_commands",
-        summary="spoken words -> louder, higher, noisy, stretched, shifted; real data, `unseen data fetch google_commands`",
+        summary="spoken words -> changed in amplitude, pitch, noise, speed or time",
         source=Domain("google_commands", _clean),
         targets=tuple(Domain(name, partial(_corrupted, name)) for name in UNSEEN),
         classes=classes,
@@ -44,14 +44,14 @@ def task() -> Task:
 
 
 def _clean(split: str) -> TensorDataset:
-    from unseen.data.spectrograms import spectrograms
+    from unseen.data.spectrograms import load_spectrograms
 
-    return Pictures(*spectrograms(split))
+    return ByteImages(*load_spectrograms(split))
 
 
 def _corrupted(kind: str, split: str) -> TensorDataset:
-    from unseen.data.spectrograms import spectrograms
+    from unseen.data.spectrograms import load_spectrograms
 
     if split not in ("train", "test"):
         raise UnseenError(f'{kind} has no split "{split}"; it has: train, test')
-    return Pictures(*spectrograms(split, kind))
+    return ByteImages(*load_spectrograms(split, kind))

@@ -1,8 +1,8 @@
-"""The 15 corruptions of CIFAR-10-C, made here from clean images: five severities, the same bits for the same seed.
+"""The 15 corruptions of CIFAR-10-C at five severities, deterministic for a given seed.
 
-What each does, and its parameters at each severity, are those of the maker of the published sets: make_cifar_c.py in
-github.com/hendrycks/robustness (Hendrycks and Dietterich, ICLR 2019). The code is ours and works on many images at once; the
-published random draws are not repeatable, so these are sets of the same kind, not the same pixels.
+Operations and parameters are those of make_cifar_c.py in github.com/hendrycks/robustness (Hendrycks
+and Dietterich, ICLR 2019), vectorised over images. The published random draws cannot be repeated,
+so the pixels differ from the published sets.
 """
 
 from __future__ import annotations
@@ -32,35 +32,45 @@ from unseen.data.corruptions.sampling import SIDE, Bytes
 from unseen.data.corruptions.weather import brightness, fog, frost, snow
 from unseen.errors import UnseenError
 
-# From images (N, 32, 32, 3) of bytes, a severity from 1 to 5 and random numbers to images from 0 to 255 before clipping.
+# (uint8 images (N, 32, 32, 3), severity 1 to 5, generator) -> images before clipping to 0..255.
 Corruption = Callable[[Bytes, int, np.random.Generator], NDArray]
 
 GROUPS: dict[str, dict[str, Corruption]] = {
-    "noise": {"gaussian_noise": gaussian_noise, "shot_noise": shot_noise, "impulse_noise": impulse_noise},
-    "blur": {"defocus_blur": defocus_blur, "glass_blur": glass_blur, "motion_blur": motion_blur, "zoom_blur": zoom_blur},
+    "noise": {
+        "gaussian_noise": gaussian_noise,
+        "shot_noise": shot_noise,
+        "impulse_noise": impulse_noise,
+    },
+    "blur": {
+        "defocus_blur": defocus_blur,
+        "glass_blur": glass_blur,
+        "motion_blur": motion_blur,
+        "zoom_blur": zoom_blur,
+    },
     "weather": {"snow": snow, "frost": frost, "fog": fog, "brightness": brightness},
     "digital": {
-        "contrast": contrast, "elastic_transform": elastic_transform, "pixelate": pixelate, "jpeg_compression": jpeg_compression,
+        "contrast": contrast,
+        "elastic_transform": elastic_transform,
+        "pixelate": pixelate,
+        "jpeg_compression": jpeg_compression,
     },
-}  # fmt: skip
-CORRUPTIONS: dict[str, Corruption] = {
-    name: make for group in GROUPS.values() for name, make in group.items()
 }
-# Published beside the 15 to choose settings by, and never a part of the benchmark (the fourth, spatter, is left out).
+CORRUPTIONS: dict[str, Corruption] = {
+    name: corruption for group in GROUPS.values() for name, corruption in group.items()
+}
+# Published for tuning, not part of the benchmark; the fourth, spatter, is left out.
 EXTRA: dict[str, Corruption] = {
     "speckle_noise": speckle_noise,
     "gaussian_blur": gaussian_blur,
     "saturate": saturate,
 }
 SEVERITIES = (1, 2, 3, 4, 5)
-VERSION = 1  # of what the code gives: raise it with every change of a pixel, so that no cache holds the old ones
-BLOCK = (
-    500  # images at a time: a few tens of MB; whole blocks are the same however many images follow
-)
+VERSION = 1  # part of the cache key: increase it with every change of the pixels
+BLOCK = 500  # images per generator, so that the first images do not depend on how many follow
 
 
-def corrupted(images: Bytes, name: str, severity: int, seed: int = 0) -> Bytes:
-    """Images (N, 32, 32, 3) of bytes under one corruption."""
+def corrupt(images: Bytes, name: str, severity: int, seed: int = 0) -> Bytes:
+    """Apply one corruption to uint8 images (N, 32, 32, 3)."""
     known = {**CORRUPTIONS, **EXTRA}
     if name not in known:
         raise UnseenError(f'no corruption "{name}"; there are: {", ".join(known)}')
@@ -73,12 +83,10 @@ def corrupted(images: Bytes, name: str, severity: int, seed: int = 0) -> Bytes:
             f"corruptions need images (N, 32, 32, 3) of uint8, not {images.shape} of {images.dtype}"
         )
     images = np.ascontiguousarray(images)
-    made = np.empty_like(images)
+    out = np.empty_like(images)
     for start in range(0, len(images), BLOCK):
         part = slice(start, start + BLOCK)
         rng = np.random.default_rng([seed, zlib.crc32(name.encode()), severity, start])
         values = known[name](images[part], severity, rng)
-        made[part] = np.clip(values, 0, 255).astype(
-            np.uint8
-        )  # cut, not rounded, as the published sets are
-    return made
+        out[part] = np.clip(values, 0, 255).astype(np.uint8)  # truncated, as in the published sets
+    return out

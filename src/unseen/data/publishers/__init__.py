@@ -1,8 +1,8 @@
-"""Who publishes the real data, where, under what licence, and what a whole download weighs. One data set, one file.
+"""Publishers of the data sets: addresses, licences and sizes, one file per data set.
 
-Nothing here was fetched while this was written: addresses are those in common use, and a checksum is stated only where it is
-published and widely used (torchvision and TensorFlow Datasets state those of MNIST and SVHN). Where none is known it is None:
-then the SHA256 of the first download is kept beside the file as <name>.sha256, and later downloads must match it.
+A checksum is given where one is published, as for MNIST and SVHN in torchvision and TensorFlow
+Datasets. Otherwise the SHA256 of the first download is stored as <name>.sha256, and later downloads
+must match it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,12 @@ DATA_SETS: dict[str, DataSet] = {
 
 
 def data_set(name: str) -> DataSet:
-    """The data set of that name, or the one that a task of that name reads."""
+    """Return the data set of that name, or the one read by the task of that name."""
     task = name.partition("/")[0]
-    found = next(
-        (data for data in DATA_SETS.values() if task == data.name or task in data.read_by), None
-    )
-    if found is None:
-        raise UnseenError(f'no data set "{name}"; there are: {", ".join(DATA_SETS)}')
-    return found
+    for data in DATA_SETS.values():
+        if task == data.name or task in data.read_by:
+            return data
+    raise UnseenError(f'no data set "{name}"; there are: {", ".join(DATA_SETS)}')
 
 
 __all__ = ["DATA_SETS", "DataSet", "Part", "PublishedFile", "data_set"]

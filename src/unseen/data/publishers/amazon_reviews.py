@@ -1,4 +1,4 @@
-"""Reviews of four kinds of products: the 5,000 counts that DANN and the paper use, and the raw texts."""
+"""Amazon reviews: the 5,000 published word counts, and the raw texts."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _COUNTS, _TEXTS = (
     "https://www.cs.jhu.edu/~mdredze/datasets/sentiment/",
 )
 _BY_HAND = (
-    f"the counts are in the folder data of {_COUNTS}, as <domain>_<split>.svmlight: put the eight files into "
-    + "{folder}"
+    f"the counts are in the folder data of {_COUNTS}, as <domain>_<split>.svmlight: "
+    "put the eight files into {folder}"
 )
 _RAW = (
-    f"optional, for the variants whose names end in _raw: get domain_sentiment_data.tar.gz from {_TEXTS} "
-    "and unpack it in {folder}, so that it holds sorted_data_acl/"
+    "optional, for the variants ending in _raw: download domain_sentiment_data.tar.gz from "
+    f"{_TEXTS} and unpack it in {{folder}}, so that it contains sorted_data_acl/"
 )
-_TESTED = {"books": 4465, "dvd": 3586, "electronics": 5681, "kitchen": 5945}
+_TEST_SIZES = {"books": 4465, "dvd": 3586, "electronics": 5681, "kitchen": 5945}
 
 AMAZON_REVIEWS = DataSet(
     "amazon_reviews",
@@ -27,12 +27,12 @@ AMAZON_REVIEWS = DataSet(
     (
         *(
             Part(domain, split, n, True, _COUNTS, "none stated", by_hand=_BY_HAND)
-            for domain, tested in _TESTED.items()
-            for split, n in (("train", 2000), ("test", tested))
+            for domain, test_size in _TEST_SIZES.items()
+            for split, n in (("train", 2000), ("test", test_size))
         ),
         *(
             Part(domain, "raw", 2000, False, _TEXTS, "none stated", by_hand=_RAW)
-            for domain in _TESTED
+            for domain in _TEST_SIZES
         ),
     ),
     main_file=lambda part: (
@@ -42,14 +42,14 @@ AMAZON_REVIEWS = DataSet(
     ),
     count=lambda part, folder: _count(part, folder),
     read_by=("amazon_shifts",),
-    ways={
+    variants={
         "the published counts": ("* train", "* test"),
-        "the variants whose names end in _raw": ("* raw",),
+        "the variants ending in _raw": ("* raw",),
     },
 )
 
 
 def _count(part: Part, folder: Path) -> int:
     if part.split == "raw":
-        return len(amazon_reviews.reviews(part.domain, folder)[1])
-    return len(amazon_reviews.published(part.domain, part.split, folder)[1])
+        return len(amazon_reviews.read_texts(part.domain, folder)[1])
+    return len(amazon_reviews.read_counts(part.domain, part.split, folder)[1])

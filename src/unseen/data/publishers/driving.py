@@ -1,4 +1,4 @@
-"""Street scenes: CamVid, CARLA and SYNTHIA. None of them can be downloaded by a program as the task reads it."""
+"""Street scenes: CamVid, CARLA and SYNTHIA. None can be fetched automatically."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ _CAMVID, _CARLA, _SYNTHIA = (
     "https://carla.org",
     "https://synthia-dataset.net",
 )
-_LAYOUT = "put it as docs/tasks/driving.md says: {folder}/camvid and {folder}/carla"
+_LAYOUT = "see docs/tasks/driving.md for the layout of {folder}/camvid and {folder}/carla"
 _SEQUENCE = (
-    f"its publisher asks for a registration: get the video sequence from {_SYNTHIA} and unpack it, so that "
-    "{folder}/synthia holds a folder such as SYNTHIA-SEQS-01-DAWN"
+    f"register at {_SYNTHIA}, download the video sequence and unpack it, so that "
+    "{folder}/synthia contains a folder such as SYNTHIA-SEQS-01-DAWN"
 )
 _PLACES = {
     "highway": ("dawn", "fog"),
     **dict.fromkeys(("ny", "euro"), ("dawn", "fog", "night", "spring", "winter")),
 }
+
+_MAIN_FOLDER = {"day": "camvid", "dusk": "camvid", "clear": "carla"}
 
 DRIVING = DataSet(
     "driving",
@@ -30,23 +32,34 @@ DRIVING = DataSet(
         Part("dusk", "all", 124, True, _CAMVID, "none stated", by_hand=_LAYOUT),
         Part("clear", "all", 300, False, _CARLA, "none stated for the frames", by_hand=_LAYOUT),
         *(
-            Part(f"{place}_{weather}", "all", 900, False, _SYNTHIA, "non-commercial use only", by_hand=_SEQUENCE)
+            Part(
+                f"{place}_{weather}",
+                "all",
+                900,
+                False,
+                _SYNTHIA,
+                "non-commercial use only",
+                by_hand=_SEQUENCE,
+            )
             for place, weathers in _PLACES.items()
             for weather in weathers
         ),
     ),
-    main_file=lambda part: {"day": "camvid", "dusk": "camvid", "clear": "carla"}.get(part.domain, "synthia"),
+    main_file=lambda part: _MAIN_FOLDER.get(part.domain, "synthia"),
     count=lambda part, folder: _count(part, folder),
-    ways={
+    variants={
         "camvid_day": ("day all", "dusk all"),
         "carla_clear": ("clear all", "day all", "dusk all"),
-        **{f"synthia_{weather}": (f"highway_{weather} all", "ny_* all", "euro_* all") for weather in _PLACES["highway"]},
+        **{
+            f"synthia_{weather}": (f"highway_{weather} all", "ny_* all", "euro_* all")
+            for weather in _PLACES["highway"]
+        },
     },
-)  # fmt: skip
+)
 
 
 def _count(part: Part, folder: Path) -> int:
-    if part.domain in ("day", "dusk", "clear"):
-        return driving.must_be_readable(part.domain, folder)
+    if part.domain in _MAIN_FOLDER:
+        return driving.count_frames(part.domain, folder)
     place, _, weather = part.domain.partition("_")
-    return synthia.must_be_readable(place, weather, folder)
+    return synthia.count_frames(place, weather, folder)

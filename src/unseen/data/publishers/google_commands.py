@@ -1,4 +1,4 @@
-"""Google's Speech Commands: one-second clips of spoken words."""
+"""Google Speech Commands: one-second clips of spoken words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unseen.data.publishers.parts import DataSet, Part
 
 _PAGE = "https://research.google/blog/launching-the-speech-commands-dataset/"
 _ARCHIVE = "http://download.tensorflow.org/data/speech_commands_v0.01.tar.gz"
-_BY_HAND = f"get {_ARCHIVE} (1.5 GB) and unpack it in " + "{folder}/speech_commands_v0.01"
+_BY_HAND = f"download {_ARCHIVE} (1.5 GB) and unpack it in {{folder}}/speech_commands_v0.01"
 
 GOOGLE_COMMANDS = DataSet(
     "google_commands",
@@ -30,11 +30,12 @@ GOOGLE_COMMANDS = DataSet(
 def _count(part: Part, folder: Path) -> int:
     if not folder.is_dir():
         raise MissingData(f"{folder} does not exist")
-    place = folder / speech.VERSION_FOLDER if (folder / speech.VERSION_FOLDER).is_dir() else folder
+    archive = folder / speech.VERSION_FOLDER
+    clips = archive if archive.is_dir() else folder
     paths = (
-        speech.noise_files(place)
+        speech.noise_files(clips)
         if part.split == "all"
-        else [clip.path for clip in speech.clips(part.split, place)]
+        else [clip.path for clip in speech.list_clips(part.split, clips)]
     )
     for path in paths:
         speech.read_clip(path)

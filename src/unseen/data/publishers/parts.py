@@ -1,4 +1,4 @@
-"""What a published data set is made of."""
+"""Description of published data sets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class PublishedFile:
-    """One download: its path below the data set's folder, its addresses in order of trust, its checksum and size in bytes."""
+    """A file to download: path in the data set's folder, addresses by preference, size in bytes."""
 
     name: str
     urls: tuple[str, ...]
@@ -20,7 +20,7 @@ class PublishedFile:
 
 @dataclass(frozen=True)
 class Part:
-    """A published split of one domain. `needed` says that the task does not run without it."""
+    """A published split of one domain; `needed` if the task does not run without it."""
 
     domain: str
     split: str
@@ -29,7 +29,7 @@ class Part:
     page: str
     licence: str
     files: tuple[PublishedFile, ...] = ()
-    by_hand: str = ""  # how to get it, where no program can; {folder} is the data set's
+    by_hand: str = ""  # instructions if it cannot be downloaded; {folder} is the data set's
 
     @property
     def title(self) -> str:
@@ -38,27 +38,26 @@ class Part:
 
 @dataclass(frozen=True)
 class DataSet:
-    """What a task reads: its parts, and a reader that gives a part's number of samples or says what is wrong."""
+    """A data set: its parts, and `count`, which reads a part and returns its number of samples."""
 
     name: str
     summary: str
     parts: tuple[Part, ...]
     main_file: Callable[[Part], str]
     count: Callable[[Part, Path], int]
-    read_by: tuple[str, ...] = ()  # tasks of another name
-    # Each a set of parts, as patterns of "domain split", that some variant can do with; else what is `needed`.
-    ways: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    read_by: tuple[str, ...] = ()  # tasks with another name than the data set
+    # Parts that each variant needs, as patterns of "domain split"; default: all `needed` parts.
+    variants: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def enough_for(self, there: Collection[str]) -> list[str]:
-        """The ways whose parts are all there."""
+    def usable_variants(self, available: Collection[str]) -> list[str]:
+        """Return the variants whose parts, given by title, are all available."""
         needed = tuple(part.title for part in self.parts if part.needed)
         return [
-            way
-            for way, patterns in (self.ways or {self.name: needed}).items()
-            if {
-                part.title
-                for part in self.parts
-                if any(fnmatchcase(part.title, p) for p in patterns)
-            }
-            <= set(there)
+            variant
+            for variant, patterns in (self.variants or {self.name: needed}).items()
+            if self._matching(patterns) <= set(available)
         ]
+
+    def _matching(self, patterns: Collection[str]) -> set[str]:
+        titles = (part.title for part in self.parts)
+        return {title for title in titles if any(fnmatchcase(title, p) for p in patterns)}

@@ -1,4 +1,4 @@
-"""amazon_shifts: where the settings of `amazon_reviews` are chosen. The same sources; unseen are synthetic shifts of each."""
+"""amazon_shifts: synthetic shifts of held-out reviews, to choose settings for `amazon_reviews`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from unseen.tasks.amazon_reviews import PRESETS, SOURCES, load_source
 
 VARIANTS = SOURCES
 UNSEEN = ("shorter", "longer", "other_words", "other_topic", "less_telling")
-# The shifts are made of held-out reviews 1,000 to 1,999: the alarm is calibrated on others.
+# Held-out reviews 1,000 to 1,999 are shifted; the alarm is calibrated on others.
 HELD_OUT = {"val": (0, 1000), "test": (2000, None)}
 
 
@@ -25,7 +25,7 @@ def task(variant: str = "books") -> Task:
     return Task(
         name="amazon_shifts",
         variant=variant,
-        summary="reviews of one kind -> held-out ones made shorter, longer, of other words; to choose settings on",
+        summary="for tuning amazon_reviews: reviews -> shorter, longer or with other words",
         source=Domain(variant, partial(load_source, HELD_OUT, variant)),
         targets=tuple(
             Domain(f"{variant}->{name}", partial(_load, variant, name)) for name in UNSEEN
@@ -41,10 +41,11 @@ def task(variant: str = "books") -> Task:
 
 def _load(source: str, shift: str, split: str) -> TensorDataset:
     from unseen.data.amazon_reviews import Counts
-    from unseen.data.amazon_shifts import shifted_counts
+    from unseen.data.amazon_shifts import load_shift
 
     if split != "test":
         raise UnseenError(
-            f'{shift} has no split "{split}", only test: amazon_shifts is for choosing settings, not for adapting'
+            f'{shift} has no split "{split}", only test: '
+            "amazon_shifts is for choosing settings, not for adaptation"
         )
-    return Counts(*shifted_counts(source, shift))
+    return Counts(*load_shift(source, shift))

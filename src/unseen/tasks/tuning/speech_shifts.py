@@ -1,4 +1,4 @@
-"""speech_shifts: where the settings of `google_commands` are chosen. The same source; unseen are shifts of held-out speakers."""
+"""speech_shifts: shifts of held-out speakers, to choose settings for `google_commands`."""
 
 from __future__ import annotations
 
@@ -7,33 +7,28 @@ from functools import partial
 from torch.utils.data import TensorDataset
 
 from unseen.api import Domain, Task
-from unseen.data.images import Pictures
+from unseen.data.images import ByteImages
 from unseen.errors import UnseenError
 from unseen.models import LeNet
 from unseen.tasks.google_commands import PRESETS
 
 UNSEEN = ("microphone", "telephone", "room", "distance", "throat")
-VARIANTS = (
-    "fold_0",
-    "fold_1",
-    "fold_2",
-    "fold_3",
-)  # a fold of the training speakers is held out, and the shifts are made of it
+VARIANTS = ("fold_0", "fold_1", "fold_2", "fold_3")  # folds of the training speakers, held out
 
 
 def task(variant: str = "fold_0") -> Task:
-    from unseen.data.speech import PUBLISHED_WORDS, words_there
+    from unseen.data.speech import PUBLISHED_WORDS, available_words
 
     if variant not in VARIANTS:
         raise UnseenError(
             f'speech_shifts has no variant "{variant}"; it has: {", ".join(VARIANTS)}'
         )
-    fold, words = VARIANTS.index(variant), words_there()
+    fold, words = VARIANTS.index(variant), available_words()
     classes = len(words) if len(words) > 1 else PUBLISHED_WORDS
     return Task(
         name="speech_shifts",
         variant=variant,
-        summary="spoken words -> other microphones, telephones, rooms, distances, throats; to choose settings on",
+        summary="for tuning google_commands: words -> other microphones, rooms, distances, voices",
         source=Domain("google_commands", partial(_source, fold)),
         targets=tuple(Domain(name, partial(_shifted, fold, name)) for name in UNSEEN),
         classes=classes,
@@ -46,24 +41,25 @@ def task(variant: str = "fold_0") -> Task:
 
 
 def _source(fold: int, split: str) -> TensorDataset:
-    from unseen.data.spectrograms import spectrograms
-    from unseen.data.speech_shifts import held_out, left_in
+    from unseen.data.spectrograms import load_spectrograms
+    from unseen.data.speech_shifts import load_held_out, load_train
 
-    loads = {
-        "train": lambda: left_in(fold),
-        "val": lambda: spectrograms("val"),
-        "test": lambda: held_out(fold),
+    loaders = {
+        "train": lambda: load_train(fold),
+        "val": lambda: load_spectrograms("val"),
+        "test": lambda: load_held_out(fold),
     }
-    if split not in loads:
-        raise UnseenError(f'the source has no split "{split}"; it has: {", ".join(loads)}')
-    return Pictures(*loads[split]())
+    if split not in loaders:
+        raise UnseenError(f'the source has no split "{split}"; it has: {", ".join(loaders)}')
+    return ByteImages(*loaders[split]())
 
 
 def _shifted(fold: int, shift: str, split: str) -> TensorDataset:
-    from unseen.data.speech_shifts import held_out
+    from unseen.data.speech_shifts import load_held_out
 
     if split != "test":
         raise UnseenError(
-            f'{shift} has no split "{split}", only test: speech_shifts is for choosing settings, not for adapting'
+            f'{shift} has no split "{split}", only test: '
+            "speech_shifts is for choosing settings, not for adaptation"
         )
-    return Pictures(*held_out(fold, shift))
+    return ByteImages(*load_held_out(fold, shift))
