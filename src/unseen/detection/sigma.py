@@ -28,7 +28,7 @@ class SigmaScore(Method):
     """A method with a Gaussian head for each site."""
 
     heads: nn.ModuleDict
-    perturbation: str
+    noise: Any
 
     def perturbed_forward(self, batch: Batch) -> PerturbedForward:
         """How noise enters this model."""
@@ -37,7 +37,7 @@ class SigmaScore(Method):
     @property
     def score_name(self) -> str:
         return (
-            "sigma" if self.perturbation in ("full", "random_mu") else "max_softmax"
+            "sigma" if self.noise.kind in ("learned", "random_mu") else "max_softmax"
         )  # else sigma is never learned
 
     @torch.no_grad()

@@ -1,13 +1,14 @@
-"""Fast weights, and the gradient that comes back through them.
+"""Fast weights and the gradient through them.
 
     theta* = theta - alpha grad L(theta; S)                                                  (Eq. 4)
 
-With v the gradient of an outer loss by theta*, the gradient by theta is v - alpha H v, H the Hessian of L(theta; S).
-First order drops the second term.
+With v the gradient of an outer loss with respect to theta*, the gradient with respect to theta is
+v - alpha H v, where H is the Hessian of L(theta; S) (Eq. 6). First order drops the second term.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor
 
 @dataclass
 class InnerStep:
-    """One plain step on the source, kept open so that an outer loss can be differentiated through it."""
+    """A gradient step on the source loss through which an outer loss can be differentiated."""
 
     params: dict[str, Tensor]
     grads: dict[str, Tensor | None]  # of the source loss; with a graph if second order
@@ -24,40 +25,51 @@ class InnerStep:
     alpha: float
     second_order: bool
 
-    def gradient(self, name_to_v: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The outer gradient by theta, from the one by theta*."""
-        total = dict(name_to_v)
-        known = [
-            (g, total[n])
-            for n, g in self.grads.items()
-            if g is not None and g.requires_grad and n in total
+    def gradient(self, v: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the outer gradient with respect to theta, given v."""
+        total = dict(v)
+        pairs = [
+            (g, total[name])
+            for name, g in self.grads.items()
+            if g is not None and g.requires_grad and name in total
         ]
-        if not (self.second_order and known):
+        if not (self.second_order and pairs):
             return total
-        inner, v = zip(*known, strict=True)
-        curvature = torch.autograd.grad(
-            inner, list(self.params.values()), grad_outputs=v, allow_unused=True
+        inner, outer = zip(*pairs, strict=True)
+        products = torch.autograd.grad(
+            inner, list(self.params.values()), grad_outputs=outer, allow_unused=True
         )
-        for (name, param), hv in zip(self.params.items(), curvature, strict=True):
-            if hv is not None:
-                total[name] = torch.add(
-                    total.get(name, torch.zeros_like(param)), hv, alpha=-self.alpha
+        for (name, param), product in zip(self.params.items(), products, strict=True):
+            if product is not None:
+                base = total.get(name, torch.zeros_like(param))
+                total[name] = torch.add(base, product, alpha=-self.alpha)
+        return total
+
+    def total_gradient(self, source_weight: float) -> dict[str, Tensor]:
+        """Return the gradient of the outer loss, collected in `fast`, plus that of the source."""
+        v = {name: leaf.grad for name, leaf in self.fast.items() if leaf.grad is not None}
+        total = self.gradient(v)
+        for name, g in self.grads.items():
+            if source_weight and g is not None:
+                g = g.detach()
+                known = total.get(name)
+                total[name] = (
+                    g * source_weight if known is None else known.add(g, alpha=source_weight)
                 )
         return total
 
 
 def inner_step(
-    loss: Tensor, params: dict[str, Tensor], alpha: float, second_order: bool
+    loss: Tensor, params: Mapping[str, Tensor], alpha: float, second_order: bool
 ) -> InnerStep:
-    """theta* after one step of size alpha down the source loss; alpha = 0 leaves theta* = theta."""
-    values = list(params.values())
-    grads = torch.autograd.grad(loss, values, create_graph=second_order, allow_unused=True)
+    """Take one step of size alpha on the source loss; alpha = 0 gives theta* = theta."""
+    params = dict(params)
+    grads = torch.autograd.grad(
+        loss, list(params.values()), create_graph=second_order, allow_unused=True
+    )
     fast = {}
     for (name, param), grad in zip(params.items(), grads, strict=True):
-        stepped = (
-            param.detach().clone()
-            if grad is None
-            else torch.add(param.detach(), grad.detach(), alpha=-alpha)
-        )
-        fast[name] = stepped.requires_grad_()
+        value = param.detach()
+        value = value.clone() if grad is None else torch.add(value, grad.detach(), alpha=-alpha)
+        fast[name] = value.requires_grad_()
     return InnerStep(params, dict(zip(params, grads, strict=True)), fast, alpha, second_order)

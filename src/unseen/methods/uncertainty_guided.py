@@ -1,48 +1,59 @@
 """Uncertainty-guided model generalization to unseen domains (Qiao and Peng, CVPR 2021).
 
-    min over theta, psi of  mean_k L(theta*; S+_k) + KL[q || p],   theta* = theta - alpha grad L(theta; S)   (Eq. 4, 6)
-    max over phi_p of       L(theta; S+) - beta ||z - z+||^2                                                 (Eq. 1)
+    min over theta, psi of  mean_k L(theta*; S+_k) + KL[q || p],   theta* as in `functional.meta`
+    max over phi_p of       L(theta; S+) - beta ||z - z+||^2                                 (Eq. 1)
 
-S+ is made of features with learned noise (`noise`), its labels of learned mixup (`mixup`). psi = {phi_p, phi_m}: one
-Gaussian head per site, and one mixup head. Where the paper is silent, docs/methods/uncertainty_guided.md says what we do.
+S+ has learned noise on its features and learned mixup of its labels. psi = {phi_p, phi_m} are one
+Gaussian head per site and one mixup head. docs/methods/uncertainty_guided.md has our choices where
+the paper leaves them open.
 """
 
 from __future__ import annotations
 
-import copy
 import logging
-from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from unseen.api import Batch, check_targets, cross_entropy
-from unseen.checks import check_choice, check_fraction, check_int, check_number, check_positive
-from unseen.detection.sigma import SigmaScore
+from unseen.api import Batch
+from unseen.checks import check_choice, check_int, check_number
 from unseen.errors import UnseenError
+from unseen.flat_settings import nest_settings
+from unseen.functional.losses import cross_entropy
 from unseen.functional.meta import inner_step
 from unseen.functional.mixup import Mixing, even_mixing, mix_targets, mixed_loss
-from unseen.functional.noise import Act, Gaussian, Per, Sign
-from unseen.nn.heads import GaussianHead, MixupHead
-from unseen.nn.hooks import captured, evaluating, perturbable_layers, scratch_buffers, submodule
-from unseen.nn.perturbed_forward import (
-    PerturbedForward,
-    PerturbedOutput,
-    head_key,
-    probe_layers,
+from unseen.functional.noise import Gaussian
+from unseen.methods.noisy_method import NoisyMethod
+from unseen.methods.uncertainty_guided_settings import (
+    PRESETS,
+    Adversary,
+    LearnedMixup,
+    LossWeights,
+    Noise,
+    RandomMixup,
+    accept_flat_settings,
 )
+from unseen.nn.hooks import captured, evaluating, perturbable_layers, scratch_buffers, submodule
+from unseen.nn.inputs import check_targets
+from unseen.nn.perturbed_forward import DrawMixing, PerturbedOutput
 from unseen.nn.random import Draws, draw_mixing, fresh_seeds
 from unseen.nn.rows import fold
-
-Perturbation = Literal["full", "random_gaussian", "deterministic", "random_mu", "random_sigma"]
-Mixup = Literal["learnable", "random", "none"]
 
 log = logging.getLogger("unseen")
 
 
-class UncertaintyGuided(SigmaScore):
-    """Learned noise on features, learned label mixup, a meta step over both, and a one-pass uncertainty score."""
+class UncertaintyGuided(NoisyMethod):
+    """Learned feature noise and label mixup, a meta step over both, and a one-pass score.
+
+    sites: layers whose outputs are perturbed; "auto" for the first conv or linear layer.
+    draws: Monte-Carlo draws of the noise per step (K).
+    warmup: steps of ERM before the first perturbed one.
+    meta: "first" or "second" order meta step; None learns S and S+ together.
+    inner_lr: size of the inner step; None for `lr`.
+    reduction: of the distance and the KL term over features: "mean", or "sum" as printed.
+    chunk: draws that are in memory at a time; None for all.
+    """
 
     name = "uncertainty_guided"
     summary = (
@@ -50,380 +61,248 @@ class UncertaintyGuided(SigmaScore):
     )
     paper = "Qiao and Peng, Uncertainty-guided Model Generalization to Unseen Domains, CVPR 2021"
 
-    legacy_defaults = {"noise_sign": "positive"}  # noqa: RUF012
-    ascents_done: Tensor
-    spreads: Tensor
+    presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
+    # Runs from before these settings existed, in the flat names of their time.
+    legacy_defaults: ClassVar[dict[str, Any]] = {"noise_sign": "positive"}
+    migrate_settings = staticmethod(nest_settings)
 
-    presets = {  # noqa: RUF012
-        # As printed: only mixed draws, an ascent in every iteration, sums rather than means, no source term.
-        "paper": {
-            "draws": 15, "order": 2, "warmup": 0, "ascent_rounds": None, "ascent_steps": 1, "ascent_lr": 1.0, "beta": 1.0,
-            "noise_scale": None, "noise_over": "feature", "noise_sign": "positive", "heads_read": "perturbed", "scale": "sum",
-            "source_weight": 0.0, "perturbed_weight": 0.0, "mixed_weight": 1.0, "kl_weight": 1.0,
-        },
-        # The authors' release for digits; a task names mix_at and embedding.
-        "reference": {
-            "draws": 10, "order": 2, "warmup": 100, "ascent_rounds": 20, "ascent_steps": 30, "ascent_lr": 1.0, "beta": 1.0,
-            "noise_scale": None, "noise_over": "feature", "noise_sign": "positive", "heads_read": "perturbed", "detach_mix": True,
-            "source_weight": 1.0, "perturbed_weight": 1.0, "mixed_weight": 0.01, "kl_weight": 0.0,
-        },
-        # The defaults below, which are the best of results/tuning.md, with fewer draws.
-        "fast": {"draws": 2},
-    }  # fmt: skip
-
+    @accept_flat_settings
     def __init__(
         self,
         model: nn.Module,
         *,
         sites: tuple[str, ...] | list[str] | str = "auto",
         draws: int = 5,
-        order: Literal[1, 2] = 1,
-        meta: bool = True,
-        inner_lr: float | None = None,
-        adversarial: bool = True,
         warmup: int = 100,
-        ascent_rounds: int | None = 10,
-        ascent_every: int = 1,
-        ascent_steps: int = 30,
-        ascent_lr: float = 1.0,
-        beta: float = 1.0,
-        perturbation: Perturbation = "full",
-        noise_over: Per = "channel",
-        noise_sign: Sign = "both",
-        noise_as: Act = "offset",
-        noise_scale: float | None = 2.0,
-        heads_read: Literal["clean", "perturbed"] = "clean",
-        minimize_heads: bool = True,
-        head_lr: float | None = None,
-        mixup: Mixup = "learnable",
-        mix_at: str | None = None,
-        detach_mix: bool = False,
-        rho: float = 0.9,
-        temperature: float = 0.3,
-        source_weight: float = 1.0,
-        perturbed_weight: float = 1.0,
-        mixed_weight: float = 0.01,
-        kl_weight: float = 0.0,
-        scale: Literal["mean", "sum"] = "mean",
+        meta: Literal["first", "second"] | None = "first",
+        inner_lr: float | None = None,
+        noise: Noise = Noise(),  # noqa: B008 (immutable)
+        adversary: Adversary | None = Adversary(),  # noqa: B008
+        mixup: LearnedMixup | RandomMixup | None = LearnedMixup(),  # noqa: B008
+        weights: LossWeights = LossWeights(),  # noqa: B008
+        reduction: Literal["mean", "sum"] = "mean",
         chunk: int | None = None,
         **common: Any,
     ) -> None:
         super().__init__(model, sites=sites, **common)
+        self.draws = check_int("draws", draws, 1)
+        self.warmup = check_int("warmup", warmup, 0)
+        self.meta: Literal["first", "second"] | None = check_choice(
+            "meta", meta, ("first", "second", None)
+        )
+        self.inner_lr = None if inner_lr is None else check_number("inner_lr", inner_lr, 0)
+        self.noise, self.adversary, self.mixup, self.weights = noise, adversary, mixup, weights
+        self.reduction: Literal["mean", "sum"] = check_choice(
+            "reduction", reduction, ("mean", "sum")
+        )
+        self.chunk = None if chunk is None else check_int("chunk", chunk, 1)
+        if not weights.perturbed and mixup is None:
+            raise UnseenError("no loss on perturbed data: weights.perturbed is 0 and mixup is None")
+        self._name_layers(sites)
+        self._build_heads()
+        rate = self.lr if noise.lr is None else noise.lr
+        heads = [*self.heads.parameters(), *self.mixup_head.parameters()]
+        self.model_optimizer = self._optimizer(
+            self.trainable().values(), {"params": heads, "lr": rate, "weight_decay": 0.0}
+        )
+
+    def _name_layers(self, sites: Any) -> None:
+        """Check the layers that are named, and choose those that are not."""
         if not self.sites:
             raise UnseenError(
                 'uncertainty_guided needs at least one site: name layers, or sites="auto"'
             )
         if sites == "auto":
             log.warning('sites="auto": noise enters at "%s"', self.sites[0])
-        if self.embedding is None and adversarial:
-            self.embedding = self._last_hidden_layer()
+        if self.embedding is None and self.adversary is not None:
+            layers = perturbable_layers(self.model)
+            if len(layers) < 2:
+                raise UnseenError(
+                    "the model has only one layer: name an embedding, or set adversary=None"
+                )
+            self.embedding = layers[-2]
             log.warning('embedding=None: the adversary is bounded at "%s"', self.embedding)
-        self.draws, self.order, self.meta = check_int("draws", draws, 1), order, meta
-        self.inner_lr = None if inner_lr is None else check_number("inner_lr", inner_lr, 0)
-        check_choice("order", order, (1, 2))
-        self.adversarial, self.warmup = adversarial, check_int("warmup", warmup, 0)
-        self.ascent_rounds = (
-            None if ascent_rounds is None else check_int("ascent_rounds", ascent_rounds, 0)
-        )
-        self.ascent_every, self.ascent_steps = (
-            check_int("ascent_every", ascent_every, 1),
-            check_int("ascent_steps", ascent_steps, 1),
-        )
-        self.ascent_lr, self.beta = (
-            check_positive("ascent_lr", ascent_lr),
-            check_number("beta", beta, 0),
-        )
-        kinds = ("full", "random_gaussian", "deterministic", "random_mu", "random_sigma")
-        self.perturbation: Perturbation = check_choice("perturbation", perturbation, kinds)
-        self.noise_over: Per = check_choice("noise_over", noise_over, ("feature", "channel"))
-        self.noise_sign: Sign = check_choice("noise_sign", noise_sign, ("positive", "both"))
-        self.noise_as: Act = check_choice("noise_as", noise_as, ("offset", "gain"))
-        self.noise_scale = (
-            None if noise_scale is None else check_positive("noise_scale", noise_scale)
-        )
-        self.heads_read: Literal["clean", "perturbed"] = check_choice(
-            "heads_read", heads_read, ("clean", "perturbed")
-        )
-        self.minimize_heads = minimize_heads
-        self.head_lr = None if head_lr is None else check_positive("head_lr", head_lr)
-        self.mixup: Mixup = check_choice("mixup", mixup, ("learnable", "random", "none"))
-        self.mix_at, self.detach_mix, self.rho = mix_at, detach_mix, check_fraction("rho", rho)
-        self.temperature = check_positive("temperature", temperature)
-        self.source_weight = check_number("source_weight", source_weight, 0)
-        self.perturbed_weight = check_number("perturbed_weight", perturbed_weight, 0)
-        self.mixed_weight = check_number("mixed_weight", mixed_weight, 0)
-        self.kl_weight = check_number("kl_weight", kl_weight, 0)
-        self.scale: Literal["mean", "sum"] = check_choice("scale", scale, ("mean", "sum"))
-        self.chunk = None if chunk is None else check_int("chunk", chunk, 1)
-        if not (perturbed_weight or (mixed_weight and mixup != "none")):
-            raise UnseenError(
-                "nothing perturbed is learned from: perturbed_weight and mixed_weight are both off"
-            )
+        if self.mixup is not None and self.mixup.at is not None:
+            submodule(self.model, self.mixup.at, "mixup.at layer")
 
-        layers = {site: submodule(model, site, "site") for site in self.sites}
-        if mix_at is not None:
-            submodule(model, mix_at, "mix_at layer")
-        self.heads = nn.ModuleDict(
-            {head_key(site): GaussianHead(layer, site) for site, layer in layers.items()}
-        )
-        first = self.heads[head_key(self.sites[0])]
-        assert isinstance(first, GaussianHead)
-        self.mixup_head = MixupHead(first.width, first.axis).to(next(first.parameters()))
-        self.prior = copy.deepcopy(self.heads).requires_grad_(False)
-        self.register_buffer("ascents_done", torch.zeros((), dtype=torch.int64))
-        self.register_buffer(
-            "spreads", torch.ones(len(self.sites))
-        )  # of each site's clean features, as last seen
-        psi = [*self.heads.parameters(), *self.mixup_head.parameters()]
-        heads = {"params": psi, "lr": self.lr if head_lr is None else head_lr, "weight_decay": 0.0}
-        self.model_optimizer = self._optimizer(self.trainable().values(), heads)
-        self._pass: PerturbedForward | None = None
-
-    def _last_hidden_layer(self) -> str:
-        layers = perturbable_layers(self.model)
-        if len(layers) < 2:
-            raise UnseenError(
-                "the model has one layer only: name an embedding, or set adversarial=False"
-            )
-        return layers[-2]
-
-    # ------------------------------------------------------------------------------------------------ training
+    # ---- Alg. 1
 
     def step(self, batch: Batch) -> dict[str, Tensor]:
         batch = Batch(self._ready(batch.x), batch.y)
         self.model_optimizer.zero_grad()
         if self.steps_done < self.warmup:
-            logs = self._plain_gradients(batch)
+            logs = self.source_gradients(batch)
         else:
-            transported = self.ascend(batch) if self._ascent_is_due() else {}
-            logs = {**self.meta_gradients(batch), **transported}
+            ascent_logs = self.ascend(batch) if self.adversary_is_due() else {}
+            logs = {**self.meta_gradients(batch), **ascent_logs}
         self.model_optimizer.step()
         self.model_optimizer.zero_grad()
         self.steps_done += 1
         return logs
 
-    def warnings(self, steps: int) -> list[str]:
-        if steps > self.warmup:
-            return []
-        return [
-            f"{steps} steps are all warm-up (warmup={self.warmup}): this is plain training, and its score means nothing"
-        ]
+    def meta_gradients(self, batch: Batch, seeds: list[int] | None = None) -> dict[str, Tensor]:
+        """Leave the gradients with respect to theta, phi_p and phi_m in `.grad`."""
+        forward = self.perturbed_forward(batch)
+        source, z = self.source_loss(batch)
+        inner = inner_step(source, self.trainable(), self.inner_rate, self.meta == "second")
+        leaves = [*inner.fast.values(), *self.outer_parameters()]
+        seeds = fresh_seeds(self.draws) if seeds is None else seeds
+        size = self.chunk or len(seeds)
+        logs: dict[str, Tensor] = {}
+        for chunk in (seeds[i : i + size] for i in range(0, len(seeds), size)):
+            share = len(chunk) / len(seeds)
+            draws, unmixed = Draws(chunk, self.device), bool(self.weights.perturbed)
+            out = forward(inner.fast, batch.x, draws, self._mixing(), keep_unmixed=unmixed)
+            terms = self.outer_terms(out, batch.y)
+            (share * terms["outer_loss"]).backward(inputs=leaves)
+            for name, value in {**terms, **out.statistics(z)}.items():
+                logs[name] = logs.get(name, torch.zeros_like(value)) + share * value.detach()
+        gradients = inner.total_gradient(self.source_weight)
+        for name, param in self.trainable().items():
+            param.grad = gradients.get(name)
+        logs["source_loss"] = source.detach()
+        logs["loss"] = logs["outer_loss"] + self.source_weight * logs["source_loss"]
+        return logs
 
-    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        return {"model": self.model_optimizer}
+    def ascend(self, batch: Batch) -> dict[str, Tensor]:
+        """Maximize Eq. 1 over phi_p with theta fixed."""
+        assert self.adversary is not None and self.embedding is not None
+        forward, theta = self.perturbed_forward(batch), self._detached_parameters()
+        with torch.no_grad(), captured(self.model, self._recorded_layers()) as outputs:
+            buffers = scratch_buffers(self.model)
+            logits = torch.func.functional_call(self.model, {**theta, **buffers}, batch.x)
+        check_targets(logits, batch.y, self.ignore_label)
+        self._measure_spreads(outputs)
+        phi = list(self.heads.parameters())
+        for _ in range(self.adversary.steps):
+            out = forward(theta, batch.x, Draws(fresh_seeds(1), self.device))
+            assert out.logits is not None and out.embedding is not None
+            loss = cross_entropy(out.logits, batch.y, self.ignore_label)
+            distance = self._reduce((outputs[self.embedding] - out.embedding).square())
+            gain = loss - self.adversary.beta * distance
+            gradients = torch.autograd.grad(gain, phi, allow_unused=True)
+            with torch.no_grad():
+                for p, g in zip(phi, gradients, strict=True):
+                    if g is not None:
+                        p.add_(g, alpha=self.adversary.lr)
+        self.prior.load_state_dict(self.heads.state_dict())
+        self.ascents_done += 1
+        return {"ascent_gain": gain.detach()}
 
-    def _plain_gradients(self, batch: Batch) -> dict[str, Tensor]:
+    def adversary_is_due(self) -> bool:
+        adversary = self.adversary
+        if adversary is None or self.noise.kind == "random_gaussian":
+            return False
+        if adversary.rounds is not None and self.ascents_done >= adversary.rounds:
+            return False
+        return int(self.steps_done - self.warmup) % adversary.every == 0
+
+    # ---- its parts
+
+    def source_gradients(self, batch: Batch) -> dict[str, Tensor]:
+        """Compute the gradients of ERM."""
         logits = self.model(*batch.x)
         check_targets(logits, batch.y, self.ignore_label)
         loss = cross_entropy(logits, batch.y, self.ignore_label)
         loss.backward()
         return {"loss": loss.detach(), "source_loss": loss.detach()}
 
-    def _ascent_is_due(self) -> bool:
-        if not self.adversarial or self.perturbation == "random_gaussian":
-            return False
-        if self.ascent_rounds is not None and self.ascents_done >= self.ascent_rounds:
-            return False
-        return int(self.steps_done - self.warmup) % self.ascent_every == 0
-
-    def ascend(self, batch: Batch) -> dict[str, Tensor]:
-        """The adversary: phi_p climbs L(theta; S+) - beta ||z - z+||^2 while theta stands still."""
-        theta = {name: p.detach() for name, p in self.model.named_parameters()}
-        run = self.perturbed_forward(batch)
-        with torch.no_grad(), captured(self.model, self._watched_layers()) as seen:
-            logits = torch.func.functional_call(
-                self.model, {**theta, **scratch_buffers(self.model)}, batch.x
-            )
-        check_targets(logits, batch.y, self.ignore_label)
-        assert self.embedding is not None
-        z = seen[self.embedding]
-        self._measure_spreads(seen)
-        phi = list(self.heads.parameters())
-        for _ in range(self.ascent_steps):
-            out = run(theta, batch.x, Draws(fresh_seeds(1), self.device))
-            assert out.logits is not None and out.embedding is not None
-            loss = cross_entropy(out.logits, batch.y, self.ignore_label)
-            gain = loss - self.beta * self._total((z - out.embedding).square())
-            gradients = torch.autograd.grad(gain, phi, allow_unused=True)
-            with torch.no_grad():
-                for p, g in zip(phi, gradients, strict=True):
-                    if g is not None:
-                        p.add_(g, alpha=self.ascent_lr)
-        self.prior.load_state_dict(self.heads.state_dict())
-        self.ascents_done += 1
-        return {"ascent_gain": gain.detach()}
-
-    def meta_gradients(self, batch: Batch, seeds: list[int] | None = None) -> dict[str, Tensor]:
-        """Alg. 1 without the update: leaves the gradients by theta, phi_p and phi_m in .grad."""
-        run, params = self.perturbed_forward(batch), self.trainable()
-        with captured(self.model, self._watched_layers()) as seen:
+    def source_loss(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """Return the loss on the source and its embedding; measure the spread of the sites."""
+        with captured(self.model, self._recorded_layers()) as outputs:
             logits = self.model(*batch.x)
         check_targets(logits, batch.y, self.ignore_label)
-        self._measure_spreads(seen)
-        source = cross_entropy(logits, batch.y, self.ignore_label)
-        alpha = (self.lr if self.inner_lr is None else self.inner_lr) if self.meta else 0.0
-        inner = inner_step(source, dict(params), alpha, second_order=self.meta and self.order == 2)
+        self._measure_spreads(outputs)
+        z = None if self.embedding is None else outputs[self.embedding].detach()
+        return cross_entropy(logits, batch.y, self.ignore_label), z
 
-        seeds = fresh_seeds(self.draws) if seeds is None else seeds
-        psi = [
-            *(self.heads.parameters() if self.minimize_heads else ()),
-            *self.mixup_head.parameters(),
-        ]
-        leaves = [*inner.fast.values(), *psi]
-        logs: dict[str, Tensor] = {}
-        for part in self._chunks(seeds):
-            out = run(
-                inner.fast,
-                batch.x,
-                Draws(part, self.device),
-                self._draw_mixing(),
-                keep_unmixed=bool(self.perturbed_weight),
-            )
-            share = len(part) / len(seeds)
-            terms = self._outer_terms(out, batch.y)
-            (share * terms["outer_loss"]).backward(inputs=leaves)
-            seen_z = seen[self.embedding].detach() if self.embedding is not None else None
-            for name, value in {**terms, **out.statistics(seen_z)}.items():
-                logs[name] = (
-                    logs.get(name, torch.zeros((), device=value.device)) + share * value.detach()
-                )
-
-        by_fast = {name: leaf.grad for name, leaf in inner.fast.items() if leaf.grad is not None}
-        gradients = inner.gradient(by_fast)
-        # Without the meta step S and S+ are learned together, so the source always counts there.
-        weight = self.source_weight if self.meta or self.source_weight else 1.0
-        for name, param in params.items():
-            g, source_g = gradients.get(name), inner.grads[name]
-            if weight and source_g is not None:
-                source_g = source_g.detach()
-                g = source_g * weight if g is None else g.add(source_g, alpha=weight)
-            param.grad = g
-        logs["source_loss"] = source.detach()
-        logs["loss"] = logs["outer_loss"] + weight * logs["source_loss"]
-        return logs
-
-    def _outer_terms(self, out: PerturbedOutput, y: Tensor) -> dict[str, Tensor]:
+    def outer_terms(self, out: PerturbedOutput, y: Tensor) -> dict[str, Tensor]:
+        """Return the terms of the outer loss and, as "outer_loss", their weighted sum."""
         terms: dict[str, Tensor] = {}
         total = next(self.mixup_head.parameters()).new_zeros(())
         if out.logits is not None:
             targets = fold(y, out.logits.shape[0] // y.shape[0])
             terms["perturbed_loss"] = cross_entropy(out.logits, targets, self.ignore_label)
-            total = total + self.perturbed_weight * terms["perturbed_loss"]
+            total = total + self.weights.perturbed * terms["perturbed_loss"]
         if out.mixed_logits is not None:
-            assert out.lam is not None and out.smoothing is not None
+            assert self.mixup is not None and out.lam is not None and out.smoothing is not None
+            rho, ignore = self.mixup.rho, self.ignore_label
             terms["mixed_loss"] = mixed_loss(
-                out.mixed_logits, y, out.lam, out.smoothing, self.rho, self.ignore_label
+                out.mixed_logits, y, out.lam, out.smoothing, rho, ignore
             )
-            total = total + self.mixed_weight * terms["mixed_loss"]
+            total = total + self.mixup.weight * terms["mixed_loss"]
         if out.kl:
-            terms["kl"] = torch.stack([self._total(kl) for kl in out.kl.values()]).sum()
-            total = total + self.kl_weight * terms["kl"]
+            terms["kl"] = torch.stack([self._reduce(kl) for kl in out.kl.values()]).sum()
+            total = total + self.weights.kl * terms["kl"]
         return {**terms, "outer_loss": total}
 
-    def _draw_mixing(self) -> Any:
-        if self.mixup == "none" or not self.mixed_weight:
+    def outer_parameters(self) -> list[nn.Parameter]:
+        """Return the parameters of psi that descend on the outer loss."""
+        phi = self.heads.parameters() if self.noise.minimize else ()
+        return [*phi, *self.mixup_head.parameters()]
+
+    @property
+    def inner_rate(self) -> float:
+        if self.meta is None:
+            return 0.0
+        return self.lr if self.inner_lr is None else self.inner_lr
+
+    @property
+    def source_weight(self) -> float:
+        # Without a meta step S and S+ are learned together, so the source always counts.
+        return self.weights.source if self.meta or self.weights.source else 1.0
+
+    def _mixing(self) -> DrawMixing | None:
+        """Return the function that draws the mixup of a pass."""
+        mixup = self.mixup
+        if mixup is None:
             return None
 
         def draw(gaussian: Gaussian, draws: Draws) -> tuple[Tensor, Tensor, Mixing]:
-            mixing = (
-                self.mixup_head(gaussian) if self.mixup == "learnable" else even_mixing(gaussian)
-            )
-            return *draw_mixing(mixing, draws, self.temperature), mixing
+            learned = isinstance(mixup, LearnedMixup)
+            mixing: Mixing = self.mixup_head(gaussian) if learned else even_mixing(gaussian)
+            return *draw_mixing(mixing, draws, mixup.temperature), mixing
 
         return draw
 
-    def _chunks(self, seeds: list[int]) -> Iterator[list[int]]:
-        size = self.chunk or len(seeds)
-        return (seeds[i : i + size] for i in range(0, len(seeds), size))
+    def _reduce(self, per_feature: Tensor) -> Tensor:
+        """Average over rows; over features take the mean or the sum."""
+        if self.reduction == "mean":
+            return per_feature.mean()
+        return per_feature.sum() / per_feature.shape[0]
 
-    def _total(self, per_feature: Tensor) -> Tensor:
-        """Over features the mean, so that one setting serves every layer size, or the paper's sum; over rows the mean."""
-        return (
-            per_feature.mean() if self.scale == "mean" else per_feature.sum() / per_feature.shape[0]
-        )
+    # ---- reporting
 
-    def perturbed_forward(self, batch: Batch) -> PerturbedForward:
-        """How noise enters this model; the first call checks the sites and where draws may be folded."""
-        if self._pass is None:
-            theta = {name: p.detach() for name, p in self.model.named_parameters()}
-            seen = probe_layers(self.model, batch.x, self.sites, self.mix_at, self.embedding)
-            if torch.equal(
-                self.spreads, torch.ones_like(self.spreads)
-            ):  # no training step has measured them yet
-                self._measure_spreads(seen)
-            self._pass = PerturbedForward(
-                self.model,
-                self.sites,
-                self.heads,
-                embedding=self.embedding,
-                mix_at=self.mix_at,
-                detach_mix=self.detach_mix,
-                kind="learned" if self.perturbation == "full" else self.perturbation,
-                head_input=self.heads_read,
-                per=self.noise_over,
-                sign=self.noise_sign,
-                act=self.noise_as,
-                units=self._units(),
-            )
-            self._pass.choose_fold(theta, batch.x)
-        self._pass.prior = self.prior if self.kl_weight and self.ascents_done else None
-        return self._pass
+    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        return {"model": self.model_optimizer}
 
-    def _watched_layers(self) -> tuple[str, ...]:
-        """Layers that a clean pass must show: the embedding, and the sites if noise is measured by their spread."""
-        names = self.sites if self.noise_scale is not None else ()
-        return (
-            names if self.embedding is None or self.embedding in names else (*names, self.embedding)
-        )
-
-    @torch.no_grad()
-    def _measure_spreads(self, seen: dict[str, Tensor]) -> None:
-        if self.noise_scale is not None:
-            self.spreads.copy_(torch.stack([seen[site].std() for site in self.sites]))
-            if self._pass is not None:
-                self._pass.units = self._units()
-
-    def _units(self) -> dict[str, float]:
-        """What 1 of the noise stands for at a site: 1 as printed, so many standard deviations of its features, or of log gain."""
-        if self.noise_scale is None:
-            return {}
-        if self.noise_as == "gain":  # is the same for features of any size
-            return dict.fromkeys(self.sites, self.noise_scale)
-        return {
-            site: self.noise_scale * float(s)
-            for site, s in zip(self.sites, self.spreads, strict=True)
-        }
-
-    # ------------------------------------------------------------------------------------------------- figures
+    def warnings(self, steps: int) -> list[str]:
+        if steps > self.warmup:
+            return []
+        return [
+            f"all {steps} steps are warm-up (warmup={self.warmup}): this is ERM, and its score is "
+            "meaningless"
+        ]
 
     def snapshot(self, batch: Batch) -> dict[str, Tensor]:
-        """Embeddings of source and augmented samples, noise maps over the first images, mixed labels."""
+        """Return embeddings of S and S+, noise maps of the first images and mixed labels."""
         batch = Batch(self._ready(batch.x), batch.y)
-        theta = {name: p.detach() for name, p in self.model.named_parameters()}
+        theta = self._detached_parameters()
         with torch.random.fork_rng(devices=[]), torch.no_grad(), evaluating(self.model):
             torch.manual_seed(0)
-            run = self.perturbed_forward(batch)
-            out = run(
-                theta,
-                batch.x,
-                Draws(fresh_seeds(1), self.device),
-                self._draw_mixing(),
-                record_shift=True,
-            )
+            forward, draws = self.perturbed_forward(batch), Draws(fresh_seeds(1), self.device)
+            out = forward(theta, batch.x, draws, self._mixing(), record_shift=True)
         arrays = super().snapshot(batch)
         if out.embedding is not None:
             arrays["embedding_plus"] = out.embedding.flatten(1)[:, :256]
         assert out.shift is not None
-        shift = out.shift[:8]  # a few fixed images
+        shift = out.shift[:8]
         arrays["shift"] = shift.abs().mean(1) if shift.dim() > 2 else shift
         if out.lam is not None and out.smoothing is not None and out.mixed_logits is not None:
-            classes = out.mixed_logits.shape[1]
-            y = (
-                batch.y
-                if batch.y.dim() == 1
-                else batch.y.flatten(1)[:, 0].where(batch.y.flatten(1)[:, 0] >= 0, 0)
-            )
-            y = y.where(y != self.ignore_label, 0)
-            arrays["y_plus"] = mix_targets(y, out.lam[0], out.smoothing[0], classes, self.rho)
+            assert self.mixup is not None
+            y = batch.y.flatten(1)[:, 0] if batch.y.dim() > 1 else batch.y
+            y = y.where((y >= 0) & (y != self.ignore_label), 0)
+            classes, rho = out.mixed_logits.shape[1], self.mixup.rho
+            arrays["y_plus"] = mix_targets(y, out.lam[0], out.smoothing[0], classes, rho)
             arrays["lambda"] = out.lam[0]
         return arrays

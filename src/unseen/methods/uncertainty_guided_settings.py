@@ -124,6 +124,36 @@ class LossWeights:
         check_number("weights.kl", self.kl, 0)
 
 
+PRESETS: dict[str, dict[str, Any]] = {
+    # As printed: mixed draws only, an ascent in every iteration, sums, no source term.
+    "paper": {
+        "draws": 15,
+        "warmup": 0,
+        "meta": "second",
+        "noise": {
+            "scale": None, "per": "feature", "sign": "positive", "head_input": "perturbed",
+        },
+        "adversary": {"rounds": None, "steps": 1, "lr": 1.0, "beta": 1.0},
+        "mixup": {"weight": 1.0},
+        "weights": {"source": 0.0, "perturbed": 0.0, "kl": 1.0},
+        "reduction": "sum",
+    },
+    # The authors' release for digits; a task names mixup.at and the embedding.
+    "reference": {
+        "draws": 10,
+        "warmup": 100,
+        "meta": "second",
+        "noise": {
+            "scale": None, "per": "feature", "sign": "positive", "head_input": "perturbed",
+        },
+        "adversary": {"rounds": 20, "steps": 30, "lr": 1.0, "beta": 1.0},
+        "mixup": {"weight": 0.01, "detach": True},
+        "weights": {"source": 1.0, "perturbed": 1.0, "kl": 0.0},
+    },
+    # The defaults, which are the best of results/tuning.md, with fewer draws.
+    "fast": {"draws": 2},
+}  # fmt: skip
+
 _MIXUPS = {"learned": LearnedMixup, "random": RandomMixup}
 _DEFAULTS: dict[str, Callable[..., Any]] = {
     "noise": Noise,

@@ -1,0 +1,99 @@
+"""Base of a method with learned noise: its heads and its perturbed forward pass."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from unseen.api import Batch
+from unseen.detection.sigma import SigmaScore
+from unseen.methods.uncertainty_guided_settings import (
+    LearnedMixup,
+    LossWeights,
+    Noise,
+    RandomMixup,
+)
+from unseen.nn.heads import GaussianHead, MixupHead
+from unseen.nn.hooks import submodule
+from unseen.nn.perturbed_forward import PerturbedForward, head_key, probe_layers
+
+
+class NoisyMethod(SigmaScore):
+    """A method with a Gaussian head for each site and a mixup head."""
+
+    noise: Noise
+    mixup: LearnedMixup | RandomMixup | None
+    weights: LossWeights
+    ascents_done: Tensor
+    spreads: Tensor
+    _forward: PerturbedForward | None = None
+
+    def _build_heads(self) -> None:
+        heads = {
+            site: GaussianHead(submodule(self.model, site, "site"), site) for site in self.sites
+        }
+        self.heads = nn.ModuleDict({head_key(site): head for site, head in heads.items()})
+        first = heads[self.sites[0]]
+        self.mixup_head = MixupHead(first.width, first.axis).to(next(first.parameters()))
+        self.prior = copy.deepcopy(self.heads).requires_grad_(False)
+        self.register_buffer("ascents_done", torch.zeros((), dtype=torch.int64))
+        # Standard deviation of the clean features of each site, from the last step.
+        self.register_buffer("spreads", torch.ones(len(self.sites)))
+
+    def perturbed_forward(self, batch: Batch) -> PerturbedForward:
+        """Return the perturbed forward pass; the first call checks the layers with this batch."""
+        if self._forward is None:
+            self._forward = self._build_forward(batch)
+        self._forward.prior = self.prior if self.weights.kl and self.ascents_done else None
+        return self._forward
+
+    def _build_forward(self, batch: Batch) -> PerturbedForward:
+        noise, mixup = self.noise, self.mixup
+        mix_at = None if mixup is None else mixup.at
+        outputs = probe_layers(self.model, batch.x, self.sites, mix_at, self.embedding)
+        if torch.equal(self.spreads, torch.ones_like(self.spreads)):  # not measured yet
+            self._measure_spreads(outputs)
+        forward = PerturbedForward(
+            self.model,
+            self.sites,
+            self.heads,
+            embedding=self.embedding,
+            mix_at=mix_at,
+            detach_mix=mixup is not None and mixup.detach,
+            kind=noise.kind,
+            head_input=noise.head_input,
+            per=noise.per,
+            sign=noise.sign,
+            act=noise.act,
+            units=self._units(),
+        )
+        forward.choose_fold(self._detached_parameters(), batch.x)
+        return forward
+
+    def _detached_parameters(self) -> dict[str, Tensor]:
+        return {name: p.detach() for name, p in self.model.named_parameters()}
+
+    def _recorded_layers(self) -> tuple[str, ...]:
+        """Return the layers whose clean output a step needs."""
+        sites = () if self.noise.scale is None else self.sites
+        if self.embedding is None or self.embedding in sites:
+            return sites
+        return (*sites, self.embedding)
+
+    @torch.no_grad()
+    def _measure_spreads(self, outputs: dict[str, Tensor]) -> None:
+        if self.noise.scale is not None:
+            self.spreads.copy_(torch.stack([outputs[site].std() for site in self.sites]))
+            if self._forward is not None:
+                self._forward.units = self._units()
+
+    def _units(self) -> dict[str, float]:
+        """Return the amount of noise at each site that 1 stands for; 1 where it is absent."""
+        scale = self.noise.scale
+        if scale is None:
+            return {}
+        if self.noise.act == "gain":  # a log gain does not depend on the size of the features
+            return dict.fromkeys(self.sites, scale)
+        return {s: scale * float(v) for s, v in zip(self.sites, self.spreads, strict=True)}
