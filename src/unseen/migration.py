@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from unseen.errors import UnseenError
+from unseen.flat_settings import nest_settings
 
 FORMAT = 2
 LOOP_NAMES = {"batch": "batch_size", "decay": "lr_schedule", "keep": "num_checkpoints"}
@@ -17,7 +18,7 @@ LOOP_NAMES = {"batch": "batch_size", "decay": "lr_schedule", "keep": "num_checkp
 Migration = Callable[[dict[str, Any]], dict[str, Any]]
 
 # By method: from the flat settings of format 1 to those of format 2. Must accept any part of them.
-SETTINGS: dict[str, Migration] = {}
+SETTINGS: dict[str, Migration] = {"uncertainty_guided": nest_settings}
 
 
 def migrate_loop(loop: Mapping[str, Any]) -> dict[str, Any]:

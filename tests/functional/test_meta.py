@@ -15,27 +15,22 @@ from unseen import UncertaintyGuided
 from unseen.functional.meta import inner_step
 from unseen.functional.mixup import mix_targets, relaxed_bernoulli
 from unseen.functional.noise import kl_divergence
+from unseen.methods import Adversary, LearnedMixup, LossWeights, Noise, RandomMixup
 from unseen.nn.perturbed_forward import PerturbedForward
 
 SEEDS = [21, 22]
-PRINTED = {
-    "noise_scale": None,
-    "noise_over": "feature",
-    "noise_sign": "positive",
-    "minimize_heads": True,
-}
 ALPHA = 0.5  # large, so that the second-order term is worth half the gradient
 
 
-def make(**settings):
+def make(mixup=LearnedMixup, head_input="clean", **settings):
+    """Noise as printed in the paper."""
     torch.manual_seed(1)
     chosen = {
         "draws": 2,
         "inner_lr": ALPHA,
-        "source_weight": 0.7,
-        "mixed_weight": 0.6,
-        "kl_weight": 0.3,
-        **PRINTED,
+        "noise": Noise(scale=None, per="feature", sign="positive", head_input=head_input),
+        "mixup": mixup(weight=0.6),
+        "weights": LossWeights(source=0.7, kl=0.3),
         **settings,
     }
     net = UncertaintyGuided(TinyNet(), sites=["conv1", "conv2"], embedding="fc1", **chosen).double()
@@ -68,18 +63,18 @@ def slow_objective(net, batch, quantiles):
     fast = {
         name: (p - ALPHA * g).detach() for (name, p), g in zip(theta.items(), grads, strict=True)
     }
-    total = net.source_weight * source.detach()
+    total = net.weights.source * source.detach()
     for k, seed in enumerate(SEEDS):
-        plain, _, g1, g2 = slow_two_site_forward(net, fast, x, seed, net.heads_read)
-        if net.mixup == "learnable":
+        plain, _, g1, g2 = slow_two_site_forward(net, fast, x, seed, net.noise.head_input)
+        if isinstance(net.mixup, LearnedMixup):
             a, b, tau = net.mixup_head(g1)
             lam = torch.tensor(betaincinv(a.detach().numpy(), b.detach().numpy(), quantiles[k]))
         else:
             tau, lam = torch.full((len(y),), 0.5, dtype=torch.float64), torch.tensor(quantiles[k])
         shapes = [(len(y) * 4 * 6 * 6,), (len(y) * 5 * 1 * 1,)]
-        won = relaxed_bernoulli(tau, uniform_of(seed, shapes, len(y)), net.temperature)
-        mixed, *_ = slow_two_site_forward(net, fast, x, seed, net.heads_read, lam)
-        soft = mix_targets(y, lam, won, 3, net.rho)
+        won = relaxed_bernoulli(tau, uniform_of(seed, shapes, len(y)), net.mixup.temperature)
+        mixed, *_ = slow_two_site_forward(net, fast, x, seed, net.noise.head_input, lam)
+        soft = mix_targets(y, lam, won, 3, net.mixup.rho)
         inputs = {"conv1": x, "conv2": _second_input(net, fast, x, seed)}
         kl = sum(
             kl_divergence(g, net.prior[site](inputs[site])).mean()
@@ -89,8 +84,8 @@ def slow_objective(net, batch, quantiles):
             total
             + (
                 F.cross_entropy(plain, y)
-                + net.mixed_weight * soft_cross_entropy(mixed, soft)
-                + net.kl_weight * kl
+                + net.mixup.weight * soft_cross_entropy(mixed, soft)
+                + net.weights.kl * kl
             )
             / 2
         )
@@ -99,7 +94,7 @@ def slow_objective(net, batch, quantiles):
 
 def _second_input(net, fast, x, seed):
     h1 = F.conv2d(x, fast["conv1.weight"], fast["conv1.bias"])
-    if net.heads_read == "perturbed":
+    if net.noise.head_input == "perturbed":
         g1 = net.heads["conv1"](x)
         (eps,) = slow_draw(seed, tuple(h1.shape))
         h1 = h1 + F.softplus(g1.mu + g1.sigma * eps)
@@ -108,7 +103,7 @@ def _second_input(net, fast, x, seed):
 
 def groups_of(net):
     groups = {"theta": list(net.model.parameters()), "phi_p": list(net.heads.parameters())}
-    if net.mixup == "learnable":
+    if isinstance(net.mixup, LearnedMixup):
         groups["phi_m"] = list(net.mixup_head.parameters())
     return groups
 
@@ -141,17 +136,17 @@ def gradients(net, batch):
     with mock.patch.object(PerturbedForward, "__call__", _spy(drawn)):
         net.meta_gradients(batch, SEEDS)
     lam, mixing = drawn[-1].lam.detach().numpy(), drawn[-1].mixing
-    if net.mixup == "learnable":
+    if isinstance(net.mixup, LearnedMixup):
         return betainc(mixing.a.detach().numpy(), mixing.b.detach().numpy(), lam)
     return lam
 
 
-@pytest.mark.parametrize("heads_read", ["clean", "perturbed"])
+@pytest.mark.parametrize("head_input", ["clean", "perturbed"])
 @pytest.mark.parametrize(
-    "mixup, tolerance", [("random", 1e-6), ("learnable", 3e-3)]
+    "mixup, tolerance", [(RandomMixup, 1e-6), (LearnedMixup, 3e-3)]
 )  # torch's d lambda / d a is approximate
-def test_the_second_order_meta_gradient_matches_finite_differences(heads_read, mixup, tolerance):
-    net, batch = make(order=2, heads_read=heads_read, mixup=mixup), tiny_batch(dtype=torch.float64)
+def test_the_second_order_meta_gradient_matches_finite_differences(head_input, mixup, tolerance):
+    net, batch = make(mixup, head_input, meta="second"), tiny_batch(dtype=torch.float64)
     quantiles = gradients(net, batch)
     for name, params in groups_of(net).items():
         g = torch.Generator().manual_seed(5)
@@ -165,16 +160,18 @@ def test_the_second_order_meta_gradient_matches_finite_differences(heads_read, m
 def test_first_order_differs_from_second_in_theta_only():
     batch = tiny_batch(dtype=torch.float64)
     found = {}
-    for order in (1, 2):
-        net = make(order=order)
+    for meta in ("first", "second"):
+        net = make(meta=meta)
         gradients(net, batch)
-        found[order] = {
+        found[meta] = {
             name: torch.cat([p.grad.flatten() for p in ps]) for name, ps in groups_of(net).items()
         }
-    apart = (found[1]["theta"] - found[2]["theta"]).norm() / found[2]["theta"].norm()
+    apart = (found["first"]["theta"] - found["second"]["theta"]).norm() / found["second"][
+        "theta"
+    ].norm()
     assert apart > 0.05
     for name in ("phi_p", "phi_m"):
-        torch.testing.assert_close(found[1][name], found[2][name])
+        torch.testing.assert_close(found["first"][name], found["second"][name])
 
 
 def test_the_inner_step_by_hand():
@@ -189,7 +186,7 @@ def test_the_inner_step_by_hand():
 
 
 def test_parameters_that_the_loss_never_touches_get_no_gradient_and_do_not_break_it():
-    net = make(order=2)
+    net = make(meta="second")
     net.model.register_parameter("spare", torch.nn.Parameter(torch.zeros(2, dtype=torch.float64)))
     net.meta_gradients(tiny_batch(dtype=torch.float64), SEEDS)
     assert net.model.spare.grad is None
@@ -201,7 +198,13 @@ def test_frozen_parameters_stay_frozen():
     model.conv1.requires_grad_(False)
     before = model.conv1.weight.clone()
     net = UncertaintyGuided(
-        model, sites=["conv1"], embedding="fc1", draws=2, order=2, warmup=0, ascent_steps=2
+        model,
+        sites=["conv1"],
+        embedding="fc1",
+        draws=2,
+        warmup=0,
+        meta="second",
+        adversary=Adversary(steps=2),
     )
     for _ in range(3):
         net.step(tiny_batch())

@@ -11,17 +11,21 @@ import torch
 from tiny import TinyNet, tiny_batch
 
 from unseen import UncertaintyGuided, UnseenError
-from unseen.api import Batch, cross_entropy
+from unseen.api import Batch
+from unseen.functional.losses import cross_entropy
+from unseen.methods import Adversary, LearnedMixup, LossWeights, Noise, RandomMixup
 from unseen.nn.heads import GaussianHead
 from unseen.nn.random import Draws
+from unseen.schema import construct_settings
 
-PRINTED = {
-    "noise_scale": None,
-    "noise_over": "feature",
-    "noise_sign": "positive",
-    "minimize_heads": True,
-    "beta": 1.0,
-}
+
+def noise(**fields):
+    """Noise as printed in the paper."""
+    return Noise(**{"scale": None, "per": "feature", "sign": "positive", **fields})
+
+
+def adversary(**fields):
+    return Adversary(**{"steps": 3, **fields})
 
 
 def make(model=None, seed=0, **settings):
@@ -31,8 +35,8 @@ def make(model=None, seed=0, **settings):
         "embedding": "fc1",
         "draws": 2,
         "warmup": 0,
-        "ascent_steps": 3,
-        **PRINTED,
+        "noise": noise(),
+        "adversary": adversary(),
         **settings,
     }
     return UncertaintyGuided(model or TinyNet(), **chosen)
@@ -71,7 +75,7 @@ def trained_tiny():
 
 def test_the_adversary_raises_the_loss_and_moves_phi_p_only():
     model, batch = trained_tiny()
-    net = make(model, ascent_steps=30, ascent_lr=1.0, beta=0.0)
+    net = make(model, adversary=Adversary(steps=30, lr=1.0, beta=0.0))
     before, theta, phi_m = (
         perturbed_loss_and_distance(net, batch)[0],
         copy.deepcopy(model.state_dict()),
@@ -104,20 +108,20 @@ def test_beta_bounds_the_distance_in_the_embedding():
     found = []
     for beta in (0.0, 1.0, 30.0):
         model, batch = trained_tiny()
-        net = make(model, ascent_steps=60, ascent_lr=0.3, beta=beta)
+        net = make(model, adversary=Adversary(steps=60, lr=0.3, beta=beta))
         net.ascend(batch)
         found.append(perturbed_loss_and_distance(net, batch)[1])
     assert found[0] > found[1] > found[2]
 
 
 def test_the_ascent_schedule():
-    net = make(warmup=2, ascent_rounds=2, ascent_every=3)
+    net = make(warmup=2, adversary=adversary(rounds=2, every=3))
     seen = []
     for _ in range(10):
         seen.append("ascent_gain" in net.step(tiny_batch()))
     assert [i for i, due in enumerate(seen) if due] == [2, 5]
     assert int(net.ascents_done) == 2
-    always = make(ascent_rounds=None)
+    always = make(adversary=adversary(rounds=None))
     assert all("ascent_gain" in always.step(tiny_batch()) for _ in range(4))
 
 
@@ -137,8 +141,8 @@ def test_warm_up_is_plain_training():
 
 
 def test_the_prior_is_the_heads_as_the_last_ascent_left_them_and_kl_is_zero_before():
-    net = make(ascent_rounds=1, kl_weight=1.0, head_lr=0.01)
-    assert "kl" not in make(adversarial=False, kl_weight=1.0).step(tiny_batch())
+    net = make(adversary=adversary(rounds=1), weights=LossWeights(kl=1.0), noise=noise(lr=0.01))
+    assert "kl" not in make(adversary=None, weights=LossWeights(kl=1.0)).step(tiny_batch())
     first = net.step(tiny_batch())
     assert float(first["kl"]) == pytest.approx(0, abs=1e-6)  # q has not moved since the ascent
     prior = learned(net.prior)
@@ -174,9 +178,9 @@ def noise_of(net, seeds=(5, 6)):
 
 
 @pytest.mark.parametrize(
-    "perturbation, mu, sigma",
+    "kind, mu, sigma",
     [
-        ("full", True, True),
+        ("learned", True, True),
         ("random_mu", False, True),
         ("random_sigma", True, False),
         ("random_gaussian", False, False),
@@ -186,8 +190,8 @@ def noise_of(net, seeds=(5, 6)):
 @pytest.mark.parametrize(
     "sign, bent", [("positive", torch.nn.functional.softplus), ("both", torch.Tensor.clone)]
 )
-def test_each_perturbation_uses_what_it_says(perturbation, mu, sigma, sign, bent):
-    net, batch = make(perturbation=perturbation, noise_sign=sign), tiny_batch()
+def test_each_perturbation_uses_what_it_says(kind, mu, sigma, sign, bent):
+    net, batch = make(noise=noise(kind=kind, sign=sign)), tiny_batch()
     head: GaussianHead = net.heads["conv1"]
     with torch.no_grad():
         expected_mu, expected_sigma = head(batch.x[0])
@@ -207,7 +211,7 @@ def test_each_perturbation_uses_what_it_says(perturbation, mu, sigma, sign, bent
 
 
 def test_noise_scale_measures_noise_by_the_spread_of_the_sites_features():
-    absolute, relative = make(), make(noise_scale=2.0)
+    absolute, relative = make(), make(noise=noise(scale=2.0))
     batch = tiny_batch()
     absolute.meta_gradients(batch, [5, 6])
     relative.meta_gradients(batch, [5, 6])
@@ -225,7 +229,7 @@ def test_noise_scale_measures_noise_by_the_spread_of_the_sites_features():
 
 @pytest.mark.parametrize("times", [1.0, 10.0])
 def test_noise_as_a_gain_multiplies_features_alike_however_large_they_are(times):
-    net, batch = make(noise_as="gain", noise_sign="both", noise_scale=0.5), tiny_batch()
+    net, batch = make(noise=noise(act="gain", sign="both", scale=0.5)), tiny_batch()
     with torch.no_grad():
         for p in net.model.conv1.parameters():
             p.mul_(times)
@@ -239,18 +243,20 @@ def test_noise_as_a_gain_multiplies_features_alike_however_large_they_are(times)
 
 
 def test_mixup_settings_touch_phi_m_and_nothing_else():
-    full, random, none = (gradients(make(mixup=kind)) for kind in ("learnable", "random", "none"))
+    full, random, none = (
+        gradients(make(mixup=kind)) for kind in (LearnedMixup(), RandomMixup(), None)
+    )
     assert not is_zero(full["phi_m"]) and is_zero(random["phi_m"]) and is_zero(none["phi_m"])
-    logs = make(mixup="none").meta_gradients(tiny_batch(), [5, 6])
+    logs = make(mixup=None).meta_gradients(tiny_batch(), [5, 6])
     assert "mixed_loss" not in logs
     # Without mixup the rest is what a mixed weight of (almost) nothing leaves.
-    faint = gradients(make(mixed_weight=1e-12))
+    faint = gradients(make(mixup=LearnedMixup(weight=1e-12)))
     for a, b in zip(none["theta"] + none["phi_p"], faint["theta"] + faint["phi_p"], strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
 
 
 def test_no_adversarial_never_ascends_and_changes_nothing_else():
-    net, full = make(adversarial=False), make()
+    net, full = make(adversary=None), make()
     for a, b in zip(gradients(net)["theta"], gradients(full)["theta"], strict=True):
         torch.testing.assert_close(a, b)
     net.step(tiny_batch())
@@ -259,51 +265,51 @@ def test_no_adversarial_never_ascends_and_changes_nothing_else():
 
 
 def test_no_meta_learns_source_and_augmented_together_at_theta():
-    a = gradients(make(meta=False))
-    b = gradients(make(meta=True, inner_lr=0.0))
+    a = gradients(make(meta=None))
+    b = gradients(make(meta="first", inner_lr=0.0))
     for x, y in zip(a["theta"] + a["phi_p"], b["theta"] + b["phi_p"], strict=True):
         torch.testing.assert_close(x, y)
     # As printed, the meta step has no source term; learning together always has.
-    without = gradients(make(meta=False, source_weight=0.0))
+    without = gradients(make(meta=None, weights=LossWeights(source=0.0)))
     for x, y in zip(a["theta"], without["theta"], strict=True):
         torch.testing.assert_close(x, y)
 
 
 def test_no_minimize_heads_freezes_phi_p_outside_the_ascent():
-    net = make(minimize_heads=False, adversarial=False)
+    net = make(noise=noise(minimize=False), adversary=None)
     before, phi_m = learned(net.heads), learned(net.mixup_head)
     net.step(tiny_batch())
     assert torch.equal(before, learned(net.heads)) and not torch.equal(
         phi_m, learned(net.mixup_head)
     )
-    a, b = gradients(make(minimize_heads=False)), gradients(make())
+    a, b = gradients(make(noise=noise(minimize=False))), gradients(make())
     for x, y in zip(a["theta"], b["theta"], strict=True):
         torch.testing.assert_close(x, y)
 
 
 def test_weights_scale_their_terms():
-    logs = make(source_weight=2.0, perturbed_weight=3.0, mixed_weight=0.5).meta_gradients(
-        tiny_batch(), [5, 6]
-    )
+    net = make(weights=LossWeights(source=2.0, perturbed=3.0), mixup=LearnedMixup(weight=0.5))
+    logs = net.meta_gradients(tiny_batch(), [5, 6])
     outer = 3 * logs["perturbed_loss"] + 0.5 * logs["mixed_loss"]
     torch.testing.assert_close(logs["outer_loss"], outer)
     torch.testing.assert_close(logs["loss"], outer + 2 * logs["source_loss"])
 
 
 def test_only_mixed_draws_as_printed_in_the_paper():
-    logs = make(perturbed_weight=0.0, mixed_weight=1.0).meta_gradients(tiny_batch(), [5, 6])
+    net = make(weights=LossWeights(perturbed=0.0), mixup=LearnedMixup(weight=1.0))
+    logs = net.meta_gradients(tiny_batch(), [5, 6])
     assert "perturbed_loss" not in logs and torch.isfinite(logs["mixed_loss"])
 
 
 def test_sums_instead_of_means():
     seen = {}
-    for scale in ("mean", "sum"):
-        net = make(kl_weight=1.0, scale=scale, sites=["conv1"])
+    for reduction in ("mean", "sum"):
+        net = make(weights=LossWeights(kl=1.0), reduction=reduction, sites=["conv1"])
         with torch.no_grad():
             for p in net.prior.parameters():
                 p.add_(0.1)
             net.ascents_done += 1
-        seen[scale] = float(net.meta_gradients(tiny_batch(), [5, 6])["kl"])
+        seen[reduction] = float(net.meta_gradients(tiny_batch(), [5, 6])["kl"])
     assert seen["sum"] == pytest.approx(seen["mean"] * 4 * 6 * 6, rel=1e-4)  # conv1's features
 
 
@@ -321,11 +327,8 @@ def test_mixing_may_happen_behind_the_last_site():
 
     net = make(
         Named(),
-        mix_at="pooled",
-        detach_mix=True,
-        perturbed_weight=0.0,
-        mixed_weight=1.0,
-        source_weight=0.0,
+        mixup=LearnedMixup(weight=1.0, at="pooled", detach=True),
+        weights=LossWeights(source=0.0, perturbed=0.0),
     )
     grads = gradients(net)
     assert is_zero([net.model.conv1.weight.grad, net.model.conv2.weight.grad])  # detached there
@@ -335,12 +338,17 @@ def test_mixing_may_happen_behind_the_last_site():
 # --------------------------------------------------------------------------------------- chunks, seeds, memory, checks
 
 
-@pytest.mark.parametrize("order", [1, 2])
-@pytest.mark.parametrize("heads_read", ["clean", "perturbed"])
-def test_chunks_give_the_same_gradients(order, heads_read):
+@pytest.mark.parametrize("meta", ["first", "second"])
+@pytest.mark.parametrize("head_input", ["clean", "perturbed"])
+def test_chunks_give_the_same_gradients(meta, head_input):
     found = []
     for chunk in (None, 1, 2):
-        net = make(chunk=chunk, order=order, heads_read=heads_read, kl_weight=0.1).double()
+        net = make(
+            chunk=chunk,
+            meta=meta,
+            noise=noise(head_input=head_input),
+            weights=LossWeights(kl=0.1),
+        ).double()
         net.ascents_done += 1
         with torch.no_grad():
             for p in net.prior.parameters():
@@ -366,7 +374,12 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not():
 
 def test_resident_memory_is_flat_over_200_steps():
     net, batch, process = (
-        make(order=2, draws=4, kl_weight=0.1, ascent_rounds=None, ascent_steps=1),
+        make(
+            meta="second",
+            draws=4,
+            weights=LossWeights(kl=0.1),
+            adversary=Adversary(rounds=None, steps=1),
+        ),
         tiny_batch(32),
         psutil.Process(),
     )
@@ -387,7 +400,7 @@ def test_resident_memory_is_flat_over_200_steps():
 def test_a_pretrained_model_starts_from_its_weights():
     model, batch = trained_tiny()
     before = float(cross_entropy(model(*batch.x), batch.y).detach())
-    net = make(model, warmup=0, adversarial=False)
+    net = make(model, warmup=0, adversary=None)
     for _ in range(5):
         net.step(batch)
     assert float(cross_entropy(net.predict(batch.x).clone(), batch.y)) < before + 0.2
@@ -399,24 +412,27 @@ def test_a_pretrained_model_starts_from_its_weights():
         ({"draws": 0}, "draws must be an integer of at least 1"),
         ({"lr": 0}, "lr must be a number above 0"),
         ({"lr": float("nan")}, "lr must be a finite number"),
-        ({"beta": -1.0}, "beta must be a finite number of at least 0"),
-        ({"noise_scale": 0.0}, "noise_scale must be a number above 0"),
-        ({"order": 3}, "order must be one of 1, 2"),
-        ({"perturbation": "none"}, "perturbation must be one of full"),
-        ({"rho": 1.5}, "rho must lie between 0 and 1"),
-        ({"perturbed_weight": 0.0, "mixup": "none"}, "nothing perturbed is learned from"),
+        ({"meta": "third"}, "meta must be one of first, second, None, not 'third'"),
+        ({"reduction": "max"}, "reduction must be one of mean, sum"),
+        (
+            {"weights": LossWeights(perturbed=0.0), "mixup": None},
+            "weights.perturbed is 0 and mixup is None",
+        ),
         ({"sites": []}, "needs at least one site"),
         ({"sites": ["conv1", "conv1"]}, "named twice"),
-        ({"mix_at": "nowhere"}, 'no mix_at layer "nowhere"; the model has: conv1'),
+        (
+            {"mixup": LearnedMixup(at="nowhere")},
+            'no mixup.at layer "nowhere"; the model has: conv1',
+        ),
     ],
 )
-def test_bad_settings_are_named(settings, text):
+def test_constructor_names_the_wrong_setting(settings, text):
     with pytest.raises(UnseenError, match=text):
         make(**settings)
 
 
 def test_mixing_before_the_last_site_is_refused():
-    net = make(mix_at="conv1", sites=["conv2"])
+    net = make(mixup=LearnedMixup(at="conv1"), sites=["conv2"])
     with pytest.raises(
         UnseenError, match=r'mixup\.at "conv1" is reached before the last site "conv2"'
     ):
@@ -434,12 +450,14 @@ def test_mixing_before_the_last_site_is_refused():
     ],
 )
 def test_bad_labels_are_named(y, text):
-    for settings in ({"warmup": 5}, {"warmup": 0}, {"warmup": 0, "adversarial": False}):
+    for settings in ({"warmup": 5}, {"warmup": 0}, {"warmup": 0, "adversary": None}):
         with pytest.raises(UnseenError, match=text):
             make(**settings).step(Batch(tiny_batch().x, y))
 
 
-def test_presets_hold_known_settings_only():
-    for name, preset in UncertaintyGuided.presets.items():
-        assert preset.keys() <= UncertaintyGuided.settings_of().keys(), name
-        make(**{**preset, "draws": 2}).step(tiny_batch())
+@pytest.mark.parametrize("name", UncertaintyGuided.presets)
+def test_every_preset_trains(name):
+    settings = construct_settings(
+        UncertaintyGuided.settings_of(), UncertaintyGuided.presets[name], name, "uncertainty_guided"
+    )
+    make(**{**settings, "draws": 2}).step(tiny_batch())

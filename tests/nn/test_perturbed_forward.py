@@ -14,43 +14,42 @@ from torch import nn
 from unseen import UncertaintyGuided, UnseenError
 from unseen.api import Batch
 from unseen.functional.mixup import mix_targets
+from unseen.methods import Adversary, Noise
 from unseen.nn.random import Draws
 
 SEEDS = [11, 12, 13]
-PRINTED = {
-    "noise_scale": None,
-    "noise_over": "feature",
-    "noise_sign": "positive",
-    "minimize_heads": True,
-}
 
 
-def tiny(model=None, **settings):
+def tiny(model=None, head_input="clean", **settings):
+    """Noise as printed in the paper."""
     torch.manual_seed(0)
+    noise = Noise(scale=None, per="feature", sign="positive", head_input=head_input)
     return UncertaintyGuided(
-        model or TinyNet(), sites=["conv1", "conv2"], embedding="fc1", **{**PRINTED, **settings}
+        model or TinyNet(), sites=["conv1", "conv2"], embedding="fc1", noise=noise, **settings
     ).double()
 
 
 def outputs(net, batch, seeds=SEEDS, mixing=True):
     params = {n: p.detach().requires_grad_() for n, p in net.model.named_parameters()}
     run = net.perturbed_forward(batch)
-    return params, run(params, batch.x, Draws(seeds), net._draw_mixing() if mixing else None)
+    return params, run(params, batch.x, Draws(seeds), net._mixing() if mixing else None)
 
 
-@pytest.mark.parametrize("heads_read", ["clean", "perturbed"])
-def test_folded_draws_equal_a_loop_with_the_same_noise_in_values_and_gradients(heads_read):
-    net, batch = tiny(heads_read=heads_read), tiny_batch(dtype=torch.float64)
+@pytest.mark.parametrize("head_input", ["clean", "perturbed"])
+def test_folded_draws_equal_a_loop_with_the_same_noise_in_values_and_gradients(head_input):
+    net, batch = tiny(head_input=head_input), tiny_batch(dtype=torch.float64)
     params, folded = outputs(net, batch)
     y = batch.y
     fast = F.cross_entropy(folded.logits, y.repeat(3))
-    soft = mix_targets(y.repeat(3), folded.lam.flatten(), folded.smoothing.flatten(), 3, net.rho)
+    soft = mix_targets(
+        y.repeat(3), folded.lam.flatten(), folded.smoothing.flatten(), 3, net.mixup.rho
+    )
     fast = fast + soft_cross_entropy(folded.mixed_logits, soft)
 
     slow = torch.zeros((), dtype=torch.float64)
     for k, seed in enumerate(SEEDS):
-        plain, z, g1, _ = slow_two_site_forward(net, params, batch.x[0], seed, heads_read)
-        mixed, *_ = slow_two_site_forward(net, params, batch.x[0], seed, heads_read, folded.lam[k])
+        plain, z, g1, _ = slow_two_site_forward(net, params, batch.x[0], seed, head_input)
+        mixed, *_ = slow_two_site_forward(net, params, batch.x[0], seed, head_input, folded.lam[k])
         rows = slice(4 * k, 4 * k + 4)
         torch.testing.assert_close(folded.logits[rows], plain)
         torch.testing.assert_close(folded.mixed_logits[rows], mixed)
@@ -115,9 +114,9 @@ def test_choose_fold_logs_outputs_that_differ(caplog):
     assert run.fold_at == "input" and "the outputs differ by" in caplog.text
 
 
-@pytest.mark.parametrize("heads_read", ["clean", "perturbed"])
-def test_both_ways_of_folding_give_the_same_numbers(heads_read):
-    net, batch = tiny(heads_read=heads_read), tiny_batch(dtype=torch.float64)
+@pytest.mark.parametrize("head_input", ["clean", "perturbed"])
+def test_both_ways_of_folding_give_the_same_numbers(head_input):
+    net, batch = tiny(head_input=head_input), tiny_batch(dtype=torch.float64)
     _, at_site = outputs(net, batch)
     run = net.perturbed_forward(batch)
     assert run.fold_at == "site"
@@ -172,7 +171,7 @@ def test_also_after_an_exception():
 
 def test_clean_passes_do_teach_batchnorm():
     net, batch = (
-        tiny(TinyNet(norm=True), warmup=0, adversarial=False),
+        tiny(TinyNet(norm=True), warmup=0, adversary=None),
         tiny_batch(dtype=torch.float64),
     )
     net.train()
@@ -211,7 +210,7 @@ def test_every_kind_of_site_trains(layer, shape, tail):
         embedding="hidden",
         draws=2,
         warmup=0,
-        ascent_steps=2,
+        adversary=Adversary(steps=2),
     )
     logs = net.step(Batch((torch.randn(shape),), torch.tensor([0, 1, 2, 0])))
     assert torch.isfinite(logs["loss"]) and net.perturbed_forward(tiny_batch()).fold_at == "site"
@@ -227,7 +226,13 @@ def test_per_pixel_outputs_train_and_ignored_labels_do_not_count():
         nn.Conv2d(6, 3, 1),
     )
     net = UncertaintyGuided(
-        model, sites=["0"], embedding="2", draws=2, warmup=0, ascent_steps=2, ignore_label=255
+        model,
+        sites=["0"],
+        embedding="2",
+        draws=2,
+        warmup=0,
+        adversary=Adversary(steps=2),
+        ignore_label=255,
     )
     x, y = torch.randn(3, 2, 6, 6), torch.randint(3, (3, 6, 6))
     y[:, :2] = 255

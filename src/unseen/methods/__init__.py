@@ -17,6 +17,13 @@ from unseen.methods.par import PAR
 from unseen.methods.pgd import PGD
 from unseen.methods.self_super import SelfSuper
 from unseen.methods.uncertainty_guided import UncertaintyGuided
+from unseen.methods.uncertainty_guided_settings import (
+    Adversary,
+    LearnedMixup,
+    LossWeights,
+    Noise,
+    RandomMixup,
+)
 
 METHODS: dict[str, type[Method]] = {
     method.name: method
@@ -45,4 +52,14 @@ def method_named(name: str) -> type[Method]:
     return METHODS[name]
 
 
-__all__ = ["ERM", "METHODS", "UncertaintyGuided", "method_named"]
+__all__ = [
+    "ERM",
+    "METHODS",
+    "Adversary",
+    "LearnedMixup",
+    "LossWeights",
+    "Noise",
+    "RandomMixup",
+    "UncertaintyGuided",
+    "method_named",
+]

@@ -1,0 +1,98 @@
+"""Groups of settings, and the flat settings of version 0.1."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import warnings
+
+import pytest
+from tiny import TinyNet
+
+from unseen import UncertaintyGuided, UnseenError
+from unseen.flat_settings import nest_settings
+from unseen.methods import Adversary, LearnedMixup, LossWeights, Noise, RandomMixup
+from unseen.schema import construct_settings, plain
+
+
+@pytest.mark.parametrize(
+    "group, fields, text",
+    [
+        (Noise, {"scale": -1}, "noise.scale must be a number above 0, not -1"),
+        (Noise, {"kind": "none"}, "noise.kind must be one of learned, random_gaussian"),
+        (Noise, {"per": "pixel"}, "noise.per must be one of feature, channel, not 'pixel'"),
+        (Noise, {"lr": 0.0}, "noise.lr must be a number above 0"),
+        (Adversary, {"beta": -1.0}, "adversary.beta must be a finite number of at least 0"),
+        (Adversary, {"steps": 0}, "adversary.steps must be an integer of at least 1"),
+        (LearnedMixup, {"rho": 1.5}, "mixup.rho must lie between 0 and 1"),
+        (RandomMixup, {"weight": 0.0}, "mixup.weight must be a number above 0"),
+        (LossWeights, {"kl": -0.1}, "weights.kl must be a finite number of at least 0"),
+    ],
+)
+def test_group_names_the_wrong_field(group, fields, text):
+    with pytest.raises(UnseenError, match=text):
+        group(**fields)
+
+
+@pytest.mark.parametrize(
+    "flat, nested",
+    [
+        ({"noise_scale": 2.0, "lr": 0.1}, {"noise": {"scale": 2.0}, "lr": 0.1}),
+        ({"noise_scale": None}, {"noise": {"scale": None}}),
+        ({"perturbation": "full"}, {"noise": {"kind": "learned"}}),
+        ({"perturbation": "random_mu"}, {"noise": {"kind": "random_mu"}}),
+        ({"order": 2}, {"meta": "second"}),
+        ({"order": 1, "meta": True}, {"meta": "first"}),
+        ({"order": 2, "meta": False}, {"meta": None}),
+        ({"meta": True}, {}),
+        ({"adversarial": False, "ascent_steps": 3}, {"adversary": None}),
+        ({"adversarial": True}, {"adversary": {}}),
+        ({"ascent_steps": 3, "beta": 0.1}, {"adversary": {"steps": 3, "beta": 0.1}}),
+        ({"mixed_weight": 0.5, "mix_at": "a"}, {"mixup": {"weight": 0.5, "at": "a"}}),
+        ({"mixed_weight": 0.0, "rho": 0.7, "mixup": "random"}, {"mixup": None}),
+        ({"mixup": "none", "mixed_weight": 1.0}, {"mixup": None}),
+        ({"mixup": "learnable", "rho": 0.7}, {"mixup": {"kind": "learned", "rho": 0.7}}),
+        ({"kl_weight": 1.0, "source_weight": 0.0}, {"weights": {"kl": 1.0, "source": 0.0}}),
+        ({"scale": "sum"}, {"reduction": "sum"}),
+        ({"noise": {"scale": 1.0}, "meta": None}, {"noise": {"scale": 1.0}, "meta": None}),
+        ({"noise": {"scale": 1.0}, "noise_as": "gain"}, {"noise": {"scale": 1.0, "act": "gain"}}),
+    ],
+)
+def test_nest_settings(flat, nested):
+    before = json.dumps(flat)
+    assert nest_settings(flat) == nested
+    assert json.dumps(flat) == before and nest_settings(nested) == nested
+
+
+def test_constructor_takes_flat_settings_with_a_warning():
+    with pytest.warns(DeprecationWarning, match=r"noise_scale \(now noise\.scale\)"):
+        net = UncertaintyGuided(
+            TinyNet(), noise_scale=1.5, mixup="random", mixed_weight=0.5, meta=False, order=2
+        )
+    assert net.noise == Noise(scale=1.5) and net.mixup == RandomMixup(weight=0.5)
+    assert net.meta is None and net.adversary == Adversary()
+
+
+def test_constructor_merges_flat_settings_with_groups():
+    with pytest.warns(DeprecationWarning):
+        net = UncertaintyGuided(TinyNet(), noise=Noise(per="feature"), noise_sign="positive")
+    assert net.noise == Noise(per="feature", sign="positive")
+
+
+def test_constructor_does_not_warn_about_groups():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DeprecationWarning)
+        UncertaintyGuided(TinyNet(), noise=Noise(), adversary=None, mixup=None, meta="second")
+
+
+def test_settings_survive_json():
+    net = UncertaintyGuided(
+        TinyNet(), sites=["conv1"], embedding="fc1", mixup=RandomMixup(rho=0.7), adversary=None
+    )
+    text = json.dumps(plain(net.settings()))
+    settings = construct_settings(net.settings_of(), json.loads(text), "test", net.name)
+    assert UncertaintyGuided(TinyNet(), **settings).settings() == net.settings()
+
+
+def test_constructor_has_at_most_15_parameters():
+    assert len(inspect.signature(UncertaintyGuided.__init__).parameters) <= 15
