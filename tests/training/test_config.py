@@ -61,9 +61,7 @@ def test_whatever_the_rates_and_the_optimizer_a_run_resumes_to_the_same_bits(
     with monkeypatch.context() as patch, pytest.raises(Interrupted):
         patch.setattr(training, "training_batch", stopping)
         train(tiny_task(), method, tmp_path / "run", overrides=overrides, progress=False)
-    train(
-        tiny_task(), method, tmp_path / "run", overrides=overrides, resume=True, progress=False
-    )
+    train(tiny_task(), method, tmp_path / "run", overrides=overrides, resume=True, progress=False)
     assert weights(tmp_path / "whole") == weights(tmp_path / "run")
 
 
@@ -80,7 +78,10 @@ def test_layers_that_are_called_by_numbers_can_be_set():
     from unseen.training.config import resolve
 
     settings = resolve(
-        tiny_task(), METHODS["uncertainty_guided"], "fast", parse_settings(["sites=0,2", "embedding=4"])
+        tiny_task(),
+        METHODS["uncertainty_guided"],
+        "fast",
+        parse_settings(["sites=0,2", "embedding=4"]),
     ).method
     assert settings["sites"] == ["0", "2"] and settings["embedding"] == "4"
     settings = resolve(
@@ -173,12 +174,13 @@ def test_a_run_that_is_older_than_a_setting_goes_on(tmp_path):
 
 def test_a_run_that_is_older_than_noise_of_both_signs_had_positive_noise(tmp_path):
     out = tmp_path / "r"
-    told = train(
-        tiny_task(), "uncertainty_guided", out, overrides={"noise_sign": "positive"}, progress=False
-    ).config
-    older = {**told, "settings": {k: v for k, v in told["settings"].items() if k != "noise_sign"}}
+    overrides = {"noise": {"sign": "positive"}}
+    told = train(tiny_task(), "uncertainty_guided", out, overrides=overrides, progress=False).config
+    noise = dict(told["settings"]["noise"])
+    both = {**told, "settings": {**told["settings"], "noise": {**noise, "sign": "both"}}}
+    del noise["sign"]
+    older = {**told, "settings": {**told["settings"], "noise": noise}}
     assert difference(older, told) is None
-    both = {**told, "settings": {**told["settings"], "noise_sign": "both"}}
-    assert difference(older, both) == ("noise_sign", "positive", "both")
+    assert difference(older, both) == ("noise.sign", "positive", "both")
     forgotten = {**told, "settings": {**told["settings"], "a_setting_of_once": None}}
     assert difference(forgotten, told) is None
