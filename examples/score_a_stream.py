@@ -1,8 +1,9 @@
-"""A stream that drifts, watched without labels and in constant memory.
+"""Monitor a drifting stream without labels, in constant memory.
 
 python examples/score_a_stream.py [RUN]
 
-RUN is a folder of `unseen train mini_digits --out RUN`; without one, a small model is trained first, in about a minute.
+RUN is the output of `unseen train mini_digits --out RUN`. Without it, a small model is trained
+first, in about a minute.
 """
 
 from __future__ import annotations
@@ -18,15 +19,22 @@ from unseen.tasks import task_named
 from unseen.training.train import train
 
 BATCH = 50
-QUICK = {"steps": 50, "draws": 1, "warmup": 15, "ascent_rounds": 3, "ascent_steps": 5, "lr": 1e-3}
+QUICK = {
+    "steps": 50,
+    "draws": 1,
+    "warmup": 15,
+    "lr": 1e-3,
+    "ascent_rounds": 3,
+    "ascent_steps": 5,
+}
 
 task = task_named("mini_digits")
-source = task.source.load("test").tensors[0]  # handwritten digits that were not trained on
+source = task.source.load("test").tensors[0]  # held-out handwritten digits
 generator = torch.Generator().manual_seed(0)
 
 
 def stream():
-    """Batches of the source, then a background too faint for one batch to tell, then one that grows."""
+    """Yield source batches, then a faint background texture, then a growing one."""
     for weight in [0.0] * 5 + [0.02] * 7 + [0.05, 0.1, 0.3]:
         x = source[torch.randperm(len(source), generator=generator)[:BATCH]]
         yield weight, on_texture(x, weight, generator)
@@ -36,19 +44,24 @@ with tempfile.TemporaryDirectory() as scratch:
     folder = sys.argv[1] if len(sys.argv) > 1 else f"{scratch}/run"
     if len(sys.argv) == 1:
         train(task, "uncertainty_guided", folder, overrides=QUICK, progress=False)
-    # Thresholds are made here, from held-out source data that came with the run; the monitor keeps none of it.
+    # Thresholds come from the held-out source samples of the run; the monitor keeps none of them.
     monitor = unseen.DomainMonitor.from_run(
         folder, task, batch=BATCH, false_alarm_rate=0.01, memory=5
     )
 
 print("batch  background   score  threshold   slow score  threshold")
-for weight, x in stream():
-    r = monitor.update(x)
-    told = " and ".join(
-        word
-        for word, raised in (("this batch", r.batch_alarm), ("the last ones", r.slow_alarm))
-        if raised
+alarms = 0
+for number, (weight, x) in enumerate(stream()):
+    reading = monitor.update(x)
+    alarms += reading.alarm
+    reasons = [
+        name
+        for name, alarm in (("this batch", reading.batch_alarm), ("drift", reading.slow_alarm))
+        if alarm
+    ]
+    print(
+        f"{number:5d} {100 * weight:10.0f}% {reading.score:7.3f} {reading.threshold:10.3f}"
+        f" {reading.slow_score:12.3f} {reading.slow_threshold:10.3f}"
+        f"  {'ALARM: ' + ' and '.join(reasons) if reasons else ''}"
     )
-    row = f"{r.batch:5d} {100 * weight:10.0f}% {r.score:7.3f} {r.threshold:10.3f} {r.slow_score:12.3f} {r.slow_threshold:10.3f}"
-    print(f"{row}  {'ALARM: ' + told if told else ''}")
-print(f"{sum(r.alarm for r in monitor.history)} of {monitor.seen} batches alarmed")
+print(f"{alarms} of {number + 1} batches raised the alarm")

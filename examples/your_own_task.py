@@ -1,6 +1,8 @@
-"""A task of your own, for the command line: where the data comes from, the model, and where in it noise enters.
+"""Define a task of your own for the command line.
 
-    cd examples && unseen train your_own_task:waves --out /path/to/run && unseen evaluate /path/to/run --task your_own_task:waves
+    cd examples
+    unseen train your_own_task:waves --out /path/to/run
+    unseen evaluate /path/to/run --task your_own_task:waves
 
 Running this file does the same in Python, in a temporary folder.
 """
@@ -15,12 +17,12 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import unseen
-from unseen.experiments import evaluate as exam
-from unseen.training import run
+from unseen.experiments.evaluate import evaluate, score
+from unseen.training.train import train
 
 
 def load(drift: float, split: str) -> TensorDataset:
-    """Splits: a source has train, val and test; a target has test, and train if it can be adapted to."""
+    """Return a split: a source has train, val and test; a target test, and train to adapt to."""
     g = torch.Generator().manual_seed({"train": 0, "val": 1, "test": 2}[split])
     y = torch.arange(300) % 3
     x = torch.sin((1 + y[:, None]) * torch.linspace(0, 6.28, 64) + torch.rand(300, 1, generator=g))
@@ -28,15 +30,17 @@ def load(drift: float, split: str) -> TensorDataset:
 
 
 def model() -> nn.Module:
+    """Return the network."""
     return nn.Sequential(
         nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 3)
     )
 
 
 def waves() -> unseen.Task:
+    """Return the task."""
     return unseen.Task(
         name="waves",
-        summary="three kinds of waves, recorded by other microphones",
+        summary="three classes of waves, recorded by unseen microphones",
         source=unseen.Domain("studio", partial(load, 0.0)),
         targets=(
             unseen.Domain("hall", partial(load, 0.5)),
@@ -46,22 +50,20 @@ def waves() -> unseen.Task:
         model=model,
         sites=("0",),
         embedding="2",
-        presets={"fast": {"steps": 150, "batch": 32, "lr": 1e-3}},
+        presets={"fast": {"steps": 150, "batch_size": 32, "lr": 1e-3}},
     )
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        done = run.train(waves(), "uncertainty_guided", f"{folder}/run")
-        result = exam.evaluate(done, waves())
-        print(
-            {name: round(d["accuracy"], 3) for name, d in result["domains"].items()},
-            "average",
-            round(result["average"], 3),
-        )
+        run = train(waves(), "uncertainty_guided", f"{folder}/run")
+        result = evaluate(run, waves())
+        for name, domain in result["domains"].items():
+            print(f"{name}: accuracy {domain['accuracy']:.3f}")
+        print(f"average over unseen domains: {result['average']:.3f}")
         for name in ("source", "hall", "street"):
-            scored = exam.score(done, waves(), name, batch=64)
-            verdict = "ALARM" if scored["alarm"] else "no alarm"
+            reading = score(run, waves(), name, batch=64)
             print(
-                f"{name}: score {scored['score']:.3f}, threshold {scored['threshold']:.3f}, {verdict}"
+                f"{name}: score {reading['score']:.3f}, threshold {reading['threshold']:.3f}, "
+                f"{'ALARM' if reading['alarm'] else 'no alarm'}"
             )
