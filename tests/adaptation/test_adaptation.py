@@ -31,7 +31,8 @@ from unseen.cli import adapt as cli_adapt
 from unseen.cli import adaptations as cli_adaptations
 from unseen.experiments import evaluate as exam
 from unseen.experiments.adapt import Plan, adapt, blended, held_back
-from unseen.training import run
+from unseen.training.run import Run
+from unseen.training.train import train
 
 ROOT = Path(__file__).parents[2]
 QUICK = {
@@ -42,7 +43,7 @@ QUICK = {
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    return run.train(strips(), "erm", tmp_path_factory.mktemp("runs") / "run", progress=False)
+    return train(strips(), "erm", tmp_path_factory.mktemp("runs") / "run", progress=False)
 
 
 # ---- the contract
@@ -228,7 +229,7 @@ def test_keeping_the_source_bounds_what_it_loses(trained):
 
 @pytest.mark.parametrize("method", ["erm", "uncertainty_guided"])
 def test_the_adapted_run_can_be_examined_scored_and_adapted_again(tmp_path, method):
-    begun = run.train(strips(), method, tmp_path / "run", overrides={"steps": 60}, progress=False)
+    begun = train(strips(), method, tmp_path / "run", overrides={"steps": 60}, progress=False)
     settings = {"steps": 60, "lr": 0.01}
     result = adapt(
         begun,
@@ -239,7 +240,7 @@ def test_the_adapted_run_can_be_examined_scored_and_adapted_again(tmp_path, meth
         out=tmp_path / "adapted",
         progress=False,
     )
-    made = run.Run(tmp_path / "adapted")
+    made = Run(tmp_path / "adapted")
     told = exam.evaluate(made, strips())
     assert (
         told["adapted_to"] == "right" and told["average"] is None
@@ -267,7 +268,7 @@ def test_the_adapted_run_can_be_examined_scored_and_adapted_again(tmp_path, meth
     with pytest.raises(UnseenError, match="is there already: choose another --out"):
         adapt(begun, strips(), shots=5, out=tmp_path / "adapted", progress=False)
     with pytest.raises(UnseenError, match="no training to go on with"):
-        run.train(
+        train(
             strips(),
             method,
             tmp_path / "adapted",
@@ -385,7 +386,7 @@ def test_the_command_adapts_and_saves(trained, tmp_path, monkeypatch):
         and result["settings"]["lr"] == 0.05
     )
     assert len(result["after"]) == len(result["shares"]) == 2 and result["domain"] == "right"
-    assert run.Run(tmp_path / "adapted").config["adapted"]["with"] == "ccsa"
+    assert Run(tmp_path / "adapted").config["adapted"]["with"] == "ccsa"
     refused = unseen(*words, *more, cwd=tmp_path)
     assert (
         refused.returncode == 2

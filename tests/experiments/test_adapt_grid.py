@@ -24,7 +24,7 @@ from unseen.experiments.adapt_grid import (
     write_tables,
 )
 from unseen.report.tables.adaptation import summarize, write_adaptation_results
-from unseen.training import run
+from unseen.training.train import train
 
 HERE = Path(__file__).parents[1] / "support"
 ROOT = HERE.parents[1]
@@ -76,7 +76,7 @@ def starts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("starts")
     for method in ("erm", "mixup"):
         where = folder / f"{method}-default-seed0"
-        done = run.train(
+        done = train(
             strips(),
             method,
             where,

@@ -24,7 +24,8 @@ from unseen.experiments.evaluate import recalibrate
 from unseen.report.figures.scores import draw_scores, figure_name, group_domains
 from unseen.report.statistics import auroc, rank_correlation
 from unseen.report.tables.scores import markdown_page, summarize
-from unseen.training import run
+from unseen.training.run import Run
+from unseen.training.train import train
 
 QUICK = {
     # With noise that only adds, sixty steps are enough for a score that tells single samples apart.
@@ -72,7 +73,7 @@ def runs(tmp_path_factory):
         ("erm", (0,)),
     ):
         for seed in seeds:
-            made[method, seed] = run.train(
+            made[method, seed] = train(
                 tiny_task(), method, root / f"{method}{seed}", seed=seed, progress=False
             )
     return made
@@ -256,7 +257,7 @@ def test_a_folder_collects_tasks_and_a_task_replaces_its_own(compared, runs, tmp
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "task": "twin"}))
     for again in range(2):
-        compare([run.Run(folder)], twin, tmp_path / "out", samples=10 + again, progress=False)
+        compare([Run(folder)], twin, tmp_path / "out", samples=10 + again, progress=False)
     rows = json.loads((tmp_path / "out/summary.json").read_text())
     assert [row for row in rows if row["task"] == "light"] == result["summary"]
     assert {row["method"] for row in rows if row["task"] == "twin"} == {*SCORES} - {
@@ -273,7 +274,7 @@ def test_a_folder_collects_tasks_and_a_task_replaces_its_own(compared, runs, tmp
     ).exists()
     (tmp_path / "out/scores.json").write_text('{"tasks": [{"task": "light"}]}')
     with pytest.raises(UnseenError, match="not a comparison of scores"):
-        compare([run.Run(folder)], twin, tmp_path / "out", samples=10, progress=False)
+        compare([Run(folder)], twin, tmp_path / "out", samples=10, progress=False)
 
 
 def test_what_cannot_be_compared_is_named(runs, tmp_path):
@@ -289,11 +290,11 @@ def test_what_cannot_be_compared_is_named(runs, tmp_path):
     with pytest.raises(UnseenError, match="was trained on the task light, not on dark"):
         compare([guided], replace(task, name="dark"), tmp_path / "out")
     shutil.copytree(runs["uncertainty_guided", 1].folder, tmp_path / "elsewhere")
-    recalibrate(run.Run(tmp_path / "elsewhere"), task, "embedding")
+    recalibrate(Run(tmp_path / "elsewhere"), task, "embedding")
     with pytest.raises(
         UnseenError, match=r"guided0 at the site and \S+elsewhere at the embedding: make them alike"
     ):
-        compare([guided, run.Run(tmp_path / "elsewhere")], task, tmp_path / "out")
+        compare([guided, Run(tmp_path / "elsewhere")], task, tmp_path / "out")
     shutil.rmtree(tmp_path / "elsewhere")
     (tmp_path / "file").touch()
     with pytest.raises(UnseenError, match="is a file"):

@@ -13,8 +13,8 @@ from unseen import METHODS, Domain, Task, UnseenError
 from unseen.api import Batch
 from unseen.experiments import evaluate as exam
 from unseen.methods.mixup import mixed_loss
-from unseen.training import run
 from unseen.training.checkpoint import restore_training_state, training_state
+from unseen.training.train import train
 
 NEED_IMAGES = {"cutout", "autoaugment", "par", "self_super", "jigen"}
 QUICK = {  # so that every part of a method is reached within a few steps
@@ -110,7 +110,7 @@ def test_a_checkpoint_holds_all_that_training_goes_on_from(name, at):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_it_goes_through_the_runner_and_the_exam(tmp_path, name):
-    done = run.train(image_task(), name, tmp_path / "run", progress=False)
+    done = train(image_task(), name, tmp_path / "run", progress=False)
     result = exam.evaluate(done, image_task())
     assert 0 <= result["average"] <= 1
     assert exam.score(done, image_task(), "far")["fallback"] == (name != "uncertainty_guided")

@@ -10,7 +10,7 @@ from unseen.errors import UnseenError
 from unseen.report.tables import percent, show
 from unseen.schema import parse_settings
 from unseen.tasks import task_named
-from unseen.training import run as runs
+from unseen.training import train as training
 
 
 def train(
@@ -49,7 +49,7 @@ def train(
         Also write TensorBoard events: losses, source accuracy and what else the method logs.
     """
     overrides = parse_settings(set_ or []) | ({} if augment is None else parse_settings([f"augment={augment}"]))
-    run = runs.train(
+    run = training.train(
         task_named(task),
         method,
         out,

@@ -11,7 +11,7 @@ from unseen.experiments.compare_scores import compare
 from unseen.report.tables import percent, show
 from unseen.report.write import write_report
 from unseen.tasks import task_named
-from unseen.training import run as runs
+from unseen.training import train as training
 
 METHODS = ("erm", "uncertainty_guided")
 KEPT = 3  # weights kept on the way: the report shows how unseen domains fared while the source was learned
@@ -26,7 +26,7 @@ def run_demo(
     trained = {}
     for method in METHODS:
         folder = out / f"{method}-seed{seed}"
-        trained[method] = runs.train(
+        trained[method] = training.train(
             task, method, folder, overrides=settings, seed=seed, resume=True, device=device
         )
     results = {
