@@ -15,9 +15,12 @@ from toy_domains import BarNet, bars, make
 import unseen
 from unseen import UnseenError
 from unseen.experiments.evaluate import evaluate
+from unseen.experiments.published_runs import published_runs
+from unseen.methods import METHODS
 from unseen.migration import FORMAT, LOOP_NAMES, migrate_config
 from unseen.nn.tensor_files import read_tensors
-from unseen.training.config import LoopSettings
+from unseen.training.config import LoopSettings, resolve
+from unseen.training.identity import difference, identity
 from unseen.training.run import Run
 from unseen.training.train import train
 
@@ -92,6 +95,20 @@ def test_saved_method_loads_with_the_same_predictions(old):
     assert again.settings() == net.settings()
 
 
+@pytest.mark.parametrize(
+    ("row", "overrides"),
+    [(0, {}), (1, {"warmup": 10}), (2, {"warmup": 10, "mixup": None, "adversary": None})],
+)
+def test_published_run_counts_for_the_same_settings(row, overrides):
+    published = published_runs(FOLDER / "results")[row]
+    method = METHODS[published.config["method"]]
+    chosen = resolve(make(), method, "fast", {"steps": 40, "checkpoint_every": 20, **overrides})
+    net = method(make().model(), **chosen.method)
+    assert difference(published.config, identity(make(), net, "fast", chosen, 0)) is None
+    other = identity(make(), net, "fast", chosen, 1)
+    assert difference(published.config, other) == ("seed", 0, 1)
+
+
 def test_migration_needs_no_torch():
     code = (
         "import sys, types; package = types.ModuleType('unseen')\n"
@@ -116,8 +133,6 @@ def test_migration_leaves_the_current_format_alone():
 
 @pytest.mark.parametrize(("old_name", "new_name"), LOOP_NAMES.items())
 def test_old_loop_names_are_accepted_with_a_warning(tmp_path, old_name, new_name):
-    from unseen.training.config import resolve
-
     value = {"batch": 16, "decay": "linear", "keep": 3}[old_name]
     with pytest.warns(DeprecationWarning, match=f"--set: .*{old_name} .now {new_name}."):
         loop = resolve(make(), unseen.ERM, "fast", {old_name: value}).loop
