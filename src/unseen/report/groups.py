@@ -1,4 +1,4 @@
-"""Which runs belong together: those that differ by their seed alone; and what tells the groups apart."""
+"""Group runs that differ only in their seed, and label each group by its settings."""
 
 from __future__ import annotations
 
@@ -10,37 +10,23 @@ from functools import cached_property
 from typing import Any
 
 from unseen.report.runs import FinishedRun
+from unseen.report.settings import WITHOUT_EFFECT, differences, format_value
 from unseen.report.statistics import mean_and_std
 
-# They decide what is written down and how much memory is used, not what is learned.
-WITHOUT_EFFECT = ("log_every", "checkpoint_every", "keep", "chunk", "ignore_label")
-USUAL = (None, "flip_crop")  # augmentations that a task may train with by itself
+DEFAULT_AUGMENTATIONS = (None, "flip_crop")  # a task may train with these by default
 ORDER = (
-    "erm",
-    "mixup",
-    "cutout",
-    "autoaugment",
-    "pgd",
-    "par",
-    "self_super",
-    "jigen",
-    "gud",
-    "m_ada",
-    "bnn",
-    "mc_dropout",
-    "uncertainty_guided",
-)
+    "erm", "mixup", "cutout", "autoaugment", "pgd", "par", "self_super", "jigen", "gud", "m_ada",
+    "bnn", "mc_dropout", "uncertainty_guided",
+)  # fmt: skip
 OURS = "uncertainty_guided"
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one task that differ by their seed alone."""
+    """Runs of one task that differ only in their seed."""
 
     runs: list[FinishedRun]
-    differs: dict[
-        str, Any
-    ]  # from the plainest group of the same method and task; empty for that one itself
+    changes: dict[str, Any]  # settings that differ from the method's base group; empty for that one
 
     @property
     def method(self) -> str:
@@ -48,9 +34,8 @@ class Group:
 
     @property
     def label(self) -> str:
-        return ", ".join(
-            [self.method, *(f"{name} {said(value)}" for name, value in self.differs.items())]
-        )
+        changes = (f"{name} {format_value(value)}" for name, value in self.changes.items())
+        return ", ".join([self.method, *changes])
 
     @property
     def seeds(self) -> list[int]:
@@ -58,25 +43,27 @@ class Group:
 
     @cached_property
     def domains(self) -> list[str]:
-        """The unseen domains that all of its runs were examined on."""
-        return [d for d in self.runs[0].domains if all(d in run.figures for run in self.runs)]
+        """The unseen domains that all of its runs were evaluated on."""
+        return [d for d in self.runs[0].domains if all(d in run.values for run in self.runs)]
 
-    def over(self, domains: Sequence[str], step: int | None = None) -> list[float]:
-        """Each run's mean over these domains, of the last checkpoint or of an earlier step."""
-        by_run = [run.figures if step is None else run.examined.get(step, {}) for run in self.runs]
+    def averages(self, domains: Sequence[str], step: int | None = None) -> list[float]:
+        """Return each run's mean over the domains, at the last step or at an earlier one."""
+        by_run = [
+            run.values if step is None else run.evaluations.get(step, {}) for run in self.runs
+        ]
         return [
-            math.fsum(f[d] for d in domains) / len(domains)
-            for f in by_run
-            if domains and all(d in f for d in domains)
+            math.fsum(values[d] for d in domains) / len(domains)
+            for values in by_run
+            if domains and all(d in values for d in domains)
         ]
 
     def mean_and_std(self, domains: Sequence[str]) -> tuple[float, float]:
-        return mean_and_std(self.over(domains))
+        return mean_and_std(self.averages(domains))
 
 
 @dataclass(frozen=True)
 class TaskRuns:
-    """All groups of one task and variant, plainly trained ones first."""
+    """All groups of one task and variant, ERM first."""
 
     task: str
     variant: str
@@ -98,140 +85,135 @@ class TaskRuns:
     def source(self) -> str:
         return self.first.source
 
+    @property
+    def source_label(self) -> str:
+        """The source with its role; a source that is itself called "source" needs no addition."""
+        return self.source if self.source == "source" else f"{self.source} (source)"
+
     @cached_property
     def domains(self) -> list[str]:
-        """The unseen domains that every run was examined on: averages over these alone can be compared."""
+        """The unseen domains that every run was evaluated on: only these can be compared."""
         return [d for d in self.first.domains if all(d in group.domains for group in self.groups)]
+
+    @property
+    def ranking_domains(self) -> list[str]:
+        """The domains that methods are ranked by: the source if none was evaluated."""
+        return self.domains or [self.source]
 
     def of(self, method: str) -> list[Group]:
         return [group for group in self.groups if group.method == method]
 
 
 def settings_of(run: FinishedRun) -> dict[str, Any]:
-    """Everything that could change what a run learns, its seed apart."""
+    """Return every setting that can change what a run learns, except its seed."""
     config = run.config
-    told = {**config["loop"], **config.get("model", {}), **config["settings"]}
-    return {name: value for name, value in told.items() if name not in WITHOUT_EFFECT}
+    settings = {**config["loop"], **config.get("model", {}), **config["settings"]}
+    return {name: value for name, value in settings.items() if name not in WITHOUT_EFFECT}
 
 
-def differences(settings: dict[str, Any], plain: dict[str, Any]) -> dict[str, Any]:
-    """What one set of settings has that the other has not, or has otherwise."""
-    names = [*settings, *(name for name in plain if name not in settings)]
-    return {
-        n: settings.get(n)
-        for n in names
-        if (n in settings) != (n in plain) or settings.get(n) != plain.get(n)
-    }
-
-
-def said(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return " and ".join(map(str, value))
-    return (
-        {None: "none", True: "on", False: "off"}[value]
-        if value is None or isinstance(value, bool)
-        else str(value)
-    )
-
-
-def by_task(runs: Sequence[FinishedRun], left_out: list[str] | None = None) -> list[TaskRuns]:
-    """The runs by task and variant, and there by what they were told; what cannot be compared goes to `left_out`."""
-    tasks: dict[tuple[str, str], list[FinishedRun]] = {}
+def group_by_task(runs: Sequence[FinishedRun], left_out: list[str] | None = None) -> list[TaskRuns]:
+    """Group runs by task and variant, then by settings; add incomparable runs to `left_out`."""
+    by_task: dict[tuple[str, str], list[FinishedRun]] = {}
     for run in runs:
-        tasks.setdefault(run.task, []).append(run)
-    tasks = {
-        name: _comparable(members, [] if left_out is None else left_out)
-        for name, members in tasks.items()
-    }
-    found = []
-    for (task, variant), members in sorted(tasks.items()):
-        groups = [group for method in sorted({r.config["method"] for r in members}, key=_rank)
-                  for group in _groups([r for r in members if r.config["method"] == method])]  # fmt: skip
-        found.append(TaskRuns(task, variant, groups))
-    return found
+        by_task.setdefault(run.task, []).append(run)
+    tasks = []
+    for (task, variant), members in sorted(by_task.items()):
+        comparable = _comparable(members, [] if left_out is None else left_out)
+        methods = sorted({run.config["method"] for run in comparable}, key=_rank)
+        groups = [
+            group
+            for method in methods
+            for group in _groups([run for run in comparable if run.config["method"] == method])
+        ]
+        tasks.append(TaskRuns(task, variant, groups))
+    return tasks
 
 
 def _comparable(runs: Sequence[FinishedRun], left_out: list[str]) -> list[FinishedRun]:
-    """Without runs that were examined on fewer domains than others, or that are another's twin."""
-    every = set(max(runs, key=lambda run: len(run.figures)).figures)
-    seen: dict[str, FinishedRun] = {}
+    """Return the runs without those evaluated on fewer domains and without duplicates."""
+    every = set(max(runs, key=lambda run: len(run.values)).values)
+    unique: dict[str, FinishedRun] = {}
     for run in runs:
         key = json.dumps([run.config["method"], run.seed, settings_of(run)], sort_keys=True)
-        if missing := sorted(every - set(run.figures)):
+        if missing := sorted(every - set(run.values)):
             left_out.append(
-                f"{run.folder}: not examined on {', '.join(missing)}, as others were: unseen evaluate does it"
+                f"{run.folder}: not evaluated on {', '.join(missing)}, as other runs are: "
+                f"run `unseen evaluate {run.folder}`"
             )
-        elif key in seen:
+        elif key in unique:
             left_out.append(
-                f"{run.folder}: the same method, settings and seed as {seen[key].folder}"
+                f"{run.folder}: the same method, settings and seed as {unique[key].folder}"
             )
         else:
-            seen[key] = run
-    return list(seen.values())
+            unique[key] = run
+    return list(unique.values())
 
 
 def _rank(method: str) -> tuple[int, str]:
-    return (
-        ORDER.index(method) if method in ORDER else len(ORDER) - 1,
-        method,
-    )  # one of the user's own before ours
+    # A user's own method comes before ours.
+    return ORDER.index(method) if method in ORDER else len(ORDER) - 1, method
 
 
 def _groups(runs: Sequence[FinishedRun]) -> list[Group]:
-    """Groups of one method; the plain one is as its preset says, the others name what they were told beside it."""
-    same: dict[str, list[FinishedRun]] = {}
+    """Return the groups of one method, labelled by their overrides or else by what differs."""
+    by_settings: dict[str, list[FinishedRun]] = {}
     for run in runs:
-        same.setdefault(json.dumps(settings_of(run), sort_keys=True), []).append(run)
-    members = [sorted(group, key=lambda run: run.seed) for _, group in sorted(same.items())]
-    told = _told([group[0] for group in members])
-    if told is None or len({json.dumps(one, sort_keys=True) for one in told}) < len(told):
-        told = _apart([settings_of(group[0]) for group in members])
-    groups = [Group(group, differs) for group, differs in zip(members, told, strict=True)]
-    return sorted(groups, key=lambda group: (len(group.differs), group.label))
+        by_settings.setdefault(json.dumps(settings_of(run), sort_keys=True), []).append(run)
+    members = [sorted(group, key=lambda run: run.seed) for _, group in sorted(by_settings.items())]
+    changes = _overrides([group[0] for group in members])
+    if changes is None or len({json.dumps(c, sort_keys=True) for c in changes}) < len(changes):
+        changes = _differences_from_base([settings_of(group[0]) for group in members])
+    groups = [Group(group, change) for group, change in zip(members, changes, strict=True)]
+    return sorted(groups, key=lambda group: (len(group.changes), group.label))
 
 
-def _told(runs: Sequence[FinishedRun]) -> list[dict[str, Any]] | None:
-    """What each was told beside its preset, without what all were told, as a grid's budget is; None if one did not record it."""
+def _overrides(runs: Sequence[FinishedRun]) -> list[dict[str, Any]] | None:
+    """Return each run's overrides of its preset, except those that all share, such as a budget.
+
+    None if a run did not record its overrides.
+    """
     if not all(isinstance(run.config.get("overrides"), dict) for run in runs):
         return None
-    told = [
+    overrides = [
         {k: v for k, v in run.config["overrides"].items() if k not in WITHOUT_EFFECT}
         for run in runs
     ]
     shared = {
         k
-        for k, v in told[0].items()
-        if k != "augment" and all(one.get(k, runs) == v for one in told)
+        for k, v in overrides[0].items()
+        if k != "augment" and all(k in one and one[k] == v for one in overrides)
     }
-    ignored = shared if len(runs) > 1 else {"steps", "batch"}
+    ignored = shared if len(runs) > 1 else {"steps", "batch_size"}
     presets = [run.config.get("preset", "fast") for run in runs]
-    named = [
-        {"preset": preset} if len(set(presets)) > 1 and preset != "fast" else {}
-        for preset in presets
-    ]
+    several = len(set(presets)) > 1
     return [
-        {**preset, **{k: v for k, v in one.items() if k not in ignored}}
-        for preset, one in zip(named, told, strict=True)
+        {
+            **({"preset": preset} if several and preset != "fast" else {}),
+            **{k: v for k, v in one.items() if k not in ignored},
+        }
+        for preset, one in zip(presets, overrides, strict=True)
     ]
 
 
-def _apart(told: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """How settings differ from the plainest of them: not augmented, and with the fewest differences from all others."""
-    most = [sum(len(differences(one, other)) for other in told) for one in told]
-    plainest = min(
-        range(len(told)), key=lambda i: (told[i].get("augment") not in USUAL, most[i], i)
+def _differences_from_base(settings: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return how settings differ from the base: default augmentation, fewest differences."""
+    totals = [sum(len(differences(one, other)) for other in settings) for one in settings]
+    index = min(
+        range(len(settings)),
+        key=lambda i: (settings[i].get("augment") not in DEFAULT_AUGMENTATIONS, totals[i], i),
     )
-    found = [differences(mine, told[plainest]) for mine in told]
-    if (augment := told[plainest].get("augment")) not in USUAL:
-        found = [
-            {"augment": mine.get("augment", augment), **differs}
-            for mine, differs in zip(told, found, strict=True)
+    base = settings[index]
+    changes = [differences(one, base) for one in settings]
+    if (augment := base.get("augment")) not in DEFAULT_AUGMENTATIONS:
+        changes = [
+            {"augment": one.get("augment", augment), **change}
+            for one, change in zip(settings, changes, strict=True)
         ]
-    return found
+    return changes
 
 
-def sweep(groups: Sequence[Group], name: str) -> list[list[Group]]:
-    """Sets of groups that differ in this one number alone, each in its order, where there are at least two values of it."""
+def find_sweeps(groups: Sequence[Group], name: str) -> list[list[Group]]:
+    """Return sets of at least two groups that differ only in one numeric setting, sorted by it."""
     alike: dict[str, list[Group]] = {}
     for group in groups:
         settings = settings_of(group.runs[0])
@@ -239,7 +221,7 @@ def sweep(groups: Sequence[Group], name: str) -> list[list[Group]]:
             others = {k: v for k, v in settings.items() if k != name}
             alike.setdefault(json.dumps(others, sort_keys=True), []).append(group)
     sets = [
-        sorted(same, key=lambda g: settings_of(g.runs[0])[name])
+        sorted(same, key=lambda group: settings_of(group.runs[0])[name])
         for same in alike.values()
         if len(same) > 1
     ]

@@ -1,4 +1,4 @@
-"""Finished runs as a report sees them: configuration, records and saved arrays, read from disk without anything to run them."""
+"""Read finished runs and results from disk: configuration, records and saved arrays."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from safetensors.numpy import load
 
 from unseen.errors import UnseenError
+from unseen.report.settings import read_config
 from unseen.report.tables.scores import SCORES_FILE
 
-NEEDED = {"run": str, "task": str, "method": str, "seed": int, "loop": dict, "settings": dict}
+REQUIRED = {"run": str, "task": str, "method": str, "seed": int, "loop": dict, "settings": dict}
 OPTIONAL = {
     "variant": str,
     "model": dict,
@@ -27,12 +28,13 @@ OPTIONAL = {
     "class_names": list,
     "overrides": dict,
 }
+DOMAIN_SCORE, SCORE_THRESHOLD = "domain_score", "score_threshold"  # records of `unseen evaluate`
 Arrays = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """One run's folder: what it was told, what it recorded, what it saved for figures."""
+    """A run's folder: its configuration, its records and the arrays saved for figures."""
 
     folder: Path
     config: dict[str, Any]
@@ -52,201 +54,207 @@ class FinishedRun:
 
     @cached_property
     def metric(self) -> str:
-        """What the task is measured by: the one thing that is recorded on held-out source data."""
-        return next((r["metric"] for r in self.records if r["split"] == "val"), "accuracy")
+        """The task's metric: the only one recorded on held-out source data."""
+        held_out = (r["metric"] for r in self.records if r["split"] == "val")
+        return next((m for m in held_out if m != DOMAIN_SCORE), "accuracy")
 
     @cached_property
     def source(self) -> str:
-        """The domain that was learned from: the only one that has records of training."""
+        """The source domain: the only one with records of training."""
         return next((r["domain"] for r in self.records if r["split"] in ("train", "val")), "source")
 
     @cached_property
-    def examined(self) -> dict[int, dict[str, float]]:
-        """The metric on the test split of every domain, by step, in the order it was recorded."""
-        found: dict[int, dict[str, float]] = {}
+    def evaluations(self) -> dict[int, dict[str, float]]:
+        """The metric on the test split of every domain, by step, in the order of the records."""
+        by_step: dict[int, dict[str, float]] = {}
         for r in self.records:
             if r["split"] == "test" and r["metric"] == self.metric:
-                found.setdefault(r["step"], {})[r["domain"]] = r["value"]
-        return dict(sorted(found.items()))
+                by_step.setdefault(r["step"], {})[r["domain"]] = r["value"]
+        return dict(sorted(by_step.items()))
 
-    @property
-    def figures(self) -> dict[str, float]:
-        """The metric on every domain, of the last checkpoint; empty if the run was never examined."""
-        return self.examined.get(self.steps, {})
+    @cached_property
+    def values(self) -> dict[str, float]:
+        """The metric on every domain at the last step.
+
+        A run that was not evaluated has its held-out source data only, if that was recorded.
+        """
+        if self.steps in self.evaluations:
+            return self.evaluations[self.steps]
+        for metric, split in ((self.metric, "val"), (f"source_{self.metric}", "train")):
+            _, held_out = self.curve(metric, split)
+            if held_out:
+                return {self.source: held_out[-1]}
+        return {}
 
     @property
     def domains(self) -> list[str]:
-        """The unseen domains."""
-        return [d for d in self.figures if d != self.source]
-
-    @property
-    def average(self) -> float:
-        """The mean over unseen domains; nan if the run was never examined."""
-        return (
-            math.fsum(self.figures[d] for d in self.domains) / len(self.domains)
-            if self.domains
-            else math.nan
-        )
+        """The unseen domains that the run was evaluated on."""
+        return [d for d in self.values if d != self.source]
 
     @property
     def seconds(self) -> float:
-        """Of training; nan if it was not recorded."""
+        """Training time; nan if it was not recorded."""
         pace = [r["value"] for r in self.records if r["metric"] == "seconds_per_step"]
         return pace[-1] * self.steps if pace else math.nan
 
     def curve(self, metric: str, split: str = "train") -> tuple[list[int], list[float]]:
-        """Steps and values of something recorded on the source."""
-        seen = {
+        """Return steps and values of a metric recorded on the source."""
+        by_step = {
             r["step"]: r["value"]
             for r in self.records
             if r["metric"] == metric and r["split"] == split
         }
-        return sorted(seen), [seen[step] for step in sorted(seen)]
+        return sorted(by_step), [by_step[step] for step in sorted(by_step)]
 
-    def logged(self) -> list[str]:
-        """What was recorded while it trained, by name."""
+    def logged_metrics(self) -> list[str]:
+        """Return the names of what was recorded during training."""
         return list(dict.fromkeys(r["metric"] for r in self.records if r["split"] == "train"))
+
+    def test_values(self, metric: str) -> dict[str, float]:
+        """Return a metric of the last step on the test split, by domain."""
+        return {
+            r["domain"]: r["value"]
+            for r in self.records
+            if r["metric"] == metric and r["split"] == "test" and r["step"] == self.steps
+        }
 
     @cached_property
     def snapshots(self) -> dict[int, Path]:
-        """The files of saved moments, by step."""
+        """The files of arrays saved during training, by step."""
         files = self.folder.glob("figures/step_*.safetensors")
-        found = {
-            int(p.stem.removeprefix("step_")): p
-            for p in files
-            if p.stem.removeprefix("step_").isdecimal()
-        }
-        return dict(sorted(found.items()))
+        steps = {path.stem.removeprefix("step_"): path for path in files}
+        return dict(sorted((int(s), path) for s, path in steps.items() if s.isdecimal()))
 
     def snapshot(self, step: int) -> Arrays:
-        return arrays(self.snapshots[step])
+        return read_arrays(self.snapshots[step])
 
     @cached_property
     def inputs(self) -> NDArray[np.uint8] | None:
-        """The samples that the snapshots are of, as pictures (N, H, W, 3), if they can be looked at."""
-        x = arrays(self.folder / "figures" / "inputs.safetensors").get("x")
-        return None if x is None else pictures(x)
+        """The samples of the snapshots as images (N, H, W, 3); None if they are not images."""
+        x = read_arrays(self.folder / "figures" / "inputs.safetensors").get("x")
+        return None if x is None else to_rgb(x)
 
     @cached_property
-    def exam(self) -> Arrays:
+    def evaluation_arrays(self) -> Arrays:
         """Confusion matrices and examples of every domain, under names such as confusion/svhn."""
-        return arrays(self.folder / "figures" / "exam.safetensors")
+        return read_arrays(self.folder / "figures" / "exam.safetensors")
 
 
-def pictures(x: NDArray[Any]) -> NDArray[np.uint8]:
-    """(N, C, H, W) with one or three channels as (N, H, W, 3)."""
+def to_rgb(x: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return (N, C, H, W) with one or three channels as (N, H, W, 3)."""
     last = np.moveaxis(x, 1, -1).astype(np.uint8)
     return np.repeat(last, 3, axis=-1) if last.shape[-1] == 1 else last
 
 
-def arrays(path: Path) -> Arrays:
-    """The arrays of a file; none if it is not there or not whole: a figure is then left out."""
+def read_arrays(path: Path) -> Arrays:
+    """Return the arrays of a file; empty if it is missing or damaged, so its figure is left out."""
     try:
         return load(path.read_bytes())
     except (OSError, ValueError, safetensors.SafetensorError):
         return {}
 
 
+AdaptationResults = tuple[list[dict[str, Any]], dict[str, Any]]  # summary rows, the paper's values
+
+
 @dataclass(frozen=True)
-class Found:
-    """What the given folders hold: runs, results of other commands, and what could not be used, with the reason."""
+class ReportInputs:
+    """Runs and results in the given folders, and what could not be used, with the reason."""
 
     runs: list[FinishedRun]
-    scores: list[dict[str, Any]]  # of `unseen uncertainty`, a task each
-    few_shot: list[
-        tuple[list[dict[str, Any]], dict[str, Any]]
-    ]  # of `unseen few-shot`: rows, and what the paper reports
+    score_comparisons: list[dict[str, Any]]  # of `unseen compare-scores`, one for each task
+    adaptations: list[AdaptationResults]  # of `unseen adapt-grid`
     left_out: list[str]
 
 
-def find(folders: Sequence[Path]) -> Found:
-    """Everything a report can be made of, in the folders and below them."""
+def read_folders(folders: Sequence[Path]) -> ReportInputs:
+    """Read every run and result in the folders and below them."""
     runs: dict[str, FinishedRun] = {}
     scores: dict[Path, list[dict[str, Any]]] = {}
-    few_shot: dict[Path, tuple[list[dict[str, Any]], dict[str, Any]]] = {}
+    adaptations: dict[Path, AdaptationResults] = {}
     left_out: list[str] = []
+    for path in _candidates(folders):
+        try:
+            content = json.loads(path.read_text())
+            if path.name == SCORES_FILE and isinstance(content, dict) and content.get("tasks"):
+                scores[path.resolve()] = list(content["tasks"])
+            elif path.name == "summary.json" and _is_adaptation(content):
+                adaptations[path.resolve()] = (content, _paper_values(path))
+            elif path.name == "config.json" and isinstance(content, dict) and "run" in content:
+                run = _read_run(path.parent, content)
+                same = runs.setdefault(run.config["run"], run)
+                if same is not run:
+                    left_out.append(f"{run.folder}: the same run as {same.folder}")
+        except UnseenError as error:
+            left_out.append(f"{path.parent}: {error}")
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            left_out.append(f"{path}: cannot be read: {error}")
+    if not (runs or scores or adaptations):
+        reasons = f": {'; '.join(left_out[:3])}" if left_out else ""
+        raise UnseenError(
+            f"no finished run in {', '.join(map(str, folders))}{reasons}; "
+            "a run is a folder with config.json and records.jsonl, as `unseen train` writes it"
+        )
+    comparisons = [facts for tasks in scores.values() for facts in tasks]
+    return ReportInputs(list(runs.values()), comparisons, list(adaptations.values()), left_out)
+
+
+def _candidates(folders: Sequence[Path]) -> list[Path]:
+    paths: list[Path] = []
     for folder in folders:
         if not folder.is_dir():
-            raise UnseenError(f"{folder} is no folder: name run folders, or folders that hold some")
-        for path in sorted(
-            p for name in ("config.json", SCORES_FILE, "summary.json") for p in folder.rglob(name)
-        ):
-            try:
-                content = json.loads(path.read_text())
-                if path.name == SCORES_FILE and isinstance(content, dict) and content.get("tasks"):
-                    scores[path.resolve()] = list(content["tasks"])
-                elif path.name == "summary.json" and _of_adaptation(content):
-                    few_shot[path.resolve()] = (content, _paper_beside(path))
-                elif path.name == "config.json" and isinstance(content, dict) and "run" in content:
-                    run = _read(path.parent, content)
-                    if run.config["run"] in runs:
-                        left_out.append(
-                            f"{run.folder}: the same run as {runs[run.config['run']].folder}"
-                        )
-                    else:
-                        runs[run.config["run"]] = run
-            except UnseenError as error:
-                left_out.append(f"{path.parent}: {error}")
-            except (
-                OSError,
-                ValueError,
-                KeyError,
-                TypeError,
-                AttributeError,
-                RecursionError,
-            ) as error:
-                left_out.append(f"{path}: cannot be used: {error}")
-    if not (runs or scores or few_shot):
-        told = "; ".join(left_out[:3])
-        raise UnseenError(
-            f"no finished run in {', '.join(map(str, folders))}{': ' + told if told else ''}; "
-            "a run is a folder with config.json and records.jsonl, as `unseen train` makes them"
-        )
-    compared = [facts for tasks in scores.values() for facts in tasks]
-    return Found(list(runs.values()), compared, list(few_shot.values()), left_out)
+            raise UnseenError(
+                f"{folder} is not a folder: name run folders, or folders that contain some"
+            )
+        names = ("config.json", SCORES_FILE, "summary.json")
+        paths += sorted(path for name in names for path in folder.rglob(name))
+    return paths
 
 
-def _of_adaptation(rows: Any) -> bool:
-    """Only adaptations are also measured on the source they came from."""
+def _is_adaptation(rows: Any) -> bool:
+    """Only the results of adaptation have metrics of the source beside those of the target."""
     return isinstance(rows, list) and any(str(row["metric"]).startswith("source_") for row in rows)
 
 
-def _paper_beside(summary: Path) -> dict[str, Any]:
-    """What the paper reports, from the file that `unseen few-shot` writes beside its summary."""
+def _paper_values(summary: Path) -> dict[str, Any]:
+    """Return the paper's values from the runs.json beside a summary."""
     path = summary.with_name("runs.json")
     return json.loads(path.read_text()).get("paper", {}) if path.exists() else {}
 
 
-def _read(folder: Path, config: dict[str, Any]) -> FinishedRun:
-    for name, kind in {
-        **NEEDED,
-        **{k: kind for k, kind in OPTIONAL.items() if k in config},
-    }.items():
+def _read_run(folder: Path, config: dict[str, Any]) -> FinishedRun:
+    present = {name: kind for name, kind in OPTIONAL.items() if name in config}
+    for name, kind in {**REQUIRED, **present}.items():
         if not isinstance(config.get(name), kind):
-            raise UnseenError(f"its config.json must say {name} as a {kind.__name__}")
+            raise UnseenError(f"config.json: {name} must be of type {kind.__name__}")
     if not isinstance(config["loop"].get("steps"), int):
-        raise UnseenError("its config.json must say how many steps, in loop")
+        raise UnseenError("config.json: loop must have the number of steps")
     if "adapted" in config:
         domain = config["adapted"].get("domain") if isinstance(config["adapted"], dict) else None
         raise UnseenError(
-            f"adapted to {domain} with its labels, so not a model that never saw its domains; `unseen adapt` told its figures"
+            f"adapted to {domain} with its labels, so the domain is not unseen; "
+            "`unseen adapt` prints the metrics of adapted models"
         )
     if not (folder / "done").exists():
-        raise UnseenError("not finished: go on with it with --resume")
+        raise UnseenError("not finished: continue it with `unseen train --resume`")
+    config = read_config(config, "config.json")
+    run = FinishedRun(folder, config, _read_records(folder / "records.jsonl"))
+    if not run.values:
+        raise UnseenError(f"no metric on any domain: run `unseen evaluate {folder}`")
+    return run
+
+
+def _read_records(path: Path) -> list[dict[str, Any]]:
     records = []
-    for number, line in enumerate((folder / "records.jsonl").read_text().splitlines(), start=1):
+    for number, line in enumerate(path.read_text().splitlines(), start=1):
         try:
             record = json.loads(line)
-            whole = {"step", "domain", "split", "metric"} <= set(record) and not isinstance(
-                record["value"], bool
-            )
-            whole = whole and math.isfinite(record["value"])
+            complete = {"step", "domain", "split", "metric"} <= set(record)
+            value = record["value"]
+            valid = complete and not isinstance(value, bool) and math.isfinite(value)
         except (ValueError, TypeError, KeyError):
-            whole = False
-        if not whole:
+            valid = False
+        if not valid:
             raise UnseenError(f"records.jsonl, line {number} is not a record with a finite value")
         records.append(record)
-    run = FinishedRun(folder, config, records)
-    if not run.domains:
-        raise UnseenError(f"never examined: unseen evaluate {folder} does it")
-    return run
+    return records
