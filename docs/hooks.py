@@ -113,7 +113,7 @@ def _methods() -> str:
 
     def cell(method: str, task: str) -> str:
         key = (method, task, "default")
-        own = [x for x in _lines() if (x.method, x.where, x.setting) == key]
+        own = [x for x in _lines() if (x.method, x.task_title, x.setting) == key]
         best = max(own, key=lambda line: (line.grid == task, len(line.seeds)), default=None)
         return best.cell() if best else "-"
 

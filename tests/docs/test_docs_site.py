@@ -76,7 +76,7 @@ def test_card_shows_its_results_or_states_that_there_are_none(site):
             text = site[f"{kind}s/{name}.html"].partition('id="results"')[2]
             own = [line for line in lines if getattr(line, kind) == name]
             assert all(line.cell() in text for line in own), f"{kind} {name}"
-            assert (f"There are no numbers of ours for this {kind} yet" in text) is not bool(own), (
+            assert (f"No published results for this {kind} yet" in text) is not bool(own), (
                 f"{kind} {name}"
             )
 
@@ -151,7 +151,7 @@ def test_limits_page_quotes_the_results(site):
     figures = {
         (line.grid, line.name, name): percent(value[0])
         for line in read_published(ROOT / "results")
-        for name, value in line.figures.items()
+        for name, value in line.values.items()
     }
     quoted = re.findall(
         r"([\d.]+)<!-- ([^:>]+): ([^:>]+): ([^:>]+) -->", (DOCS / "limits.md").read_text()

@@ -1,1 +1,1 @@
-"""From records to tables and figures; knows nothing of torch."""
+"""Tables, figures and pages from the records of runs. Imports no torch."""

@@ -2,17 +2,17 @@
 (() => {
   const root = document.documentElement;
   const button = document.getElementById("theme");
-  const asked = window.matchMedia("(prefers-color-scheme: dark)");
-  const dark = () => (root.dataset.theme ? root.dataset.theme === "dark" : asked.matches);
-  const tell = () => button.setAttribute("aria-pressed", String(dark()));
+  const system = window.matchMedia("(prefers-color-scheme: dark)");
+  const dark = () => (root.dataset.theme ? root.dataset.theme === "dark" : system.matches);
+  const update = () => button.setAttribute("aria-pressed", String(dark()));
   button.addEventListener("click", () => {
     root.dataset.theme = dark() ? "light" : "dark";
-    tell();
+    update();
   });
-  asked.addEventListener("change", tell);
-  tell();
+  system.addEventListener("change", update);
+  update();
 
-  // On a phone the list of contents would push everything else off the screen.
+  // On a phone the contents would fill the screen.
   if (window.matchMedia("(max-width: 62rem)").matches) document.querySelector("nav details").open = false;
 
   const key = (row, column) => {
@@ -28,13 +28,13 @@
   document.querySelectorAll("th[aria-sort] button").forEach((head) => {
     head.addEventListener("click", () => {
       const cell = head.parentElement;
-      const upwards = cell.getAttribute("aria-sort") !== "ascending";
+      const ascending = cell.getAttribute("aria-sort") !== "ascending";
       for (const other of cell.parentElement.cells) other.setAttribute("aria-sort", "none");
-      cell.setAttribute("aria-sort", upwards ? "ascending" : "descending");
+      cell.setAttribute("aria-sort", ascending ? "ascending" : "descending");
       const body = cell.closest("table").tBodies[0];
-      const empty = (text) => (text === "" || text === "-" ? 1 : 0); // what is not there stays below
+      const empty = (text) => (text === "" || text === "-" ? 1 : 0); // missing values stay last
       const rows = [...body.rows].map((row) => [key(row, cell.cellIndex), row]);
-      rows.sort(([a], [b]) => empty(a) - empty(b) || (upwards ? 1 : -1) * compare(a, b));
+      rows.sort(([a], [b]) => empty(a) - empty(b) || (ascending ? 1 : -1) * compare(a, b));
       rows.forEach(([, row]) => body.append(row));
     });
   });

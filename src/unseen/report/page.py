@@ -1,4 +1,4 @@
-"""One page from everything that was found, and its tables as Markdown and CSV. The same input gives the same bytes."""
+"""The report page and its tables as Markdown and CSV. The same input gives the same bytes."""
 
 from __future__ import annotations
 
@@ -11,27 +11,59 @@ from pathlib import Path
 from typing import Any
 
 from unseen.errors import UnseenError
-from unseen.report.figures import curves, domains, features, images, scores_page
-from unseen.report.figures.svg import SERIES, SYMBOLS, Plate, unique_ids
-from unseen.report.groups import TaskRuns, by_task
+from unseen.report.figures.ablations import ablation_figure, sweep_figures
+from unseen.report.figures.confusion import confusion_figure
+from unseen.report.figures.domains import metric_by_domain
+from unseen.report.figures.features import MISSING, has_tsne, mixed_label_figure, tsne_figure
+from unseen.report.figures.images import example_figure, scene_figure
+from unseen.report.figures.noise_maps import noise_map_figure
+from unseen.report.figures.scores import comparison_figure, domain_score_figure
+from unseen.report.figures.severity import severity_figures
+from unseen.report.figures.svg import SERIES, SYMBOLS, Figure, unique_ids
+from unseen.report.figures.training import learned_noise, metric_over_training, transport
+from unseen.report.groups import OURS, TaskRuns, group_by_task
 from unseen.report.paper import CITATION
-from unseen.report.runs import Found, find
-from unseen.report.tables import adaptation_page
-from unseen.report.tables.runs import ablation_table, command_of, overview, results, runs_table
-from unseen.report.tables.table import Figure, Table, slug
+from unseen.report.runs import ReportInputs, read_folders
+from unseen.report.severities import MAX_DOMAINS
+from unseen.report.tables.adaptation import adaptation_tables
+from unseen.report.tables.runs import (
+    ablation_table,
+    command_of,
+    domain_score_table,
+    overview_table,
+    results_tables,
+    runs_table,
+)
+from unseen.report.tables.scores import score_tables
+from unseen.report.tables.table import Measurement, Table, slug
 
-LIMIT = 5_000_000  # bytes of the page
-Block = Table | Plate
+MAX_BYTES = 5_000_000
+Block = Table | Figure
 PAGE, TABLES = "report.html", "tables.md"
+ALL_RUNS = "All runs"
+TASK_BLOCKS: tuple[Callable[[TaskRuns], Block | Sequence[Block] | None], ...] = (
+    results_tables, severity_figures, metric_by_domain, domain_score_figure, domain_score_table,
+    example_figure, scene_figure, metric_over_training, ablation_figure, ablation_table,
+    sweep_figures, noise_map_figure, transport, tsne_figure, mixed_label_figure, learned_noise,
+    confusion_figure,
+)  # fmt: skip
+SCORES_INTRODUCTION = (
+    "A domain score measures how unlike the source a domain is, without labels. A useful score "
+    "rises with the error."
+)
+ADAPTATION_INTRODUCTION = (
+    "A model trained on one domain is adapted with a few labelled samples of another and evaluated "
+    "on the test data of that domain."
+)
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page: a task, or something of all of them."""
+    """A part of the page: a task, or something that concerns all of them."""
 
     title: str
     blocks: list[Block]
-    lead: str = ""
+    introduction: str = ""
 
     @property
     def slug(self) -> str:
@@ -39,128 +71,124 @@ class Section:
 
 
 def report_files(folders: Sequence[Path]) -> dict[str, bytes]:
-    """Every file of the report by its name: the page, all tables as Markdown, and each as CSV."""
-    found = find(folders)
-    tasks = by_task(found.runs, found.left_out)
-    sections = sections_of(found, tasks)
+    """Return every file of the report by name: the page, all tables as Markdown, each as CSV."""
+    inputs = read_folders(folders)
+    tasks = group_by_task(inputs.runs, inputs.left_out)
+    sections = build_sections(inputs, tasks)
     tables = [block for section in sections for block in section.blocks if isinstance(block, Table)]
-    files = {PAGE: page(found, tasks, sections).encode(), TABLES: _markdown(tables).encode()}
-    for table in tables:
-        files[f"tables/{table.slug}.csv"] = table.csv().encode()
-    return files
+    header = "# Tables of the report\n\nIn brackets: value in the paper (ours minus the paper's)."
+    text = "\n\n".join([header, *(table.markdown() for table in tables)]) + "\n"
+    page = render_within_limit(inputs, tasks, sections)
+    files = {PAGE: page.encode(), TABLES: text.encode()}
+    return files | {f"tables/{table.slug}.csv": table.csv().encode() for table in tables}
 
 
-def sections_of(found: Found, tasks: Sequence[TaskRuns]) -> list[Section]:
-    """Everything there is to show; what the runs do not hold is not there."""
-    sections = [Section("At a glance", [overview(tasks)])] if tasks else []
-    sections += [
-        Section(task.title, _task_blocks(task, found.left_out), _lead(task)) for task in tasks
-    ]
-    blocks: list[Block] = []
-    for facts in found.scores:
-        blocks += _made(
-            "scores of unseen uncertainty", found.left_out, partial(scores_page.blocks, facts)
-        )
-    if blocks:
-        sections.append(Section("Uncertainty of domains", blocks, scores_page.LEAD))
+def build_sections(inputs: ReportInputs, tasks: Sequence[TaskRuns]) -> list[Section]:
+    """Return everything that the runs and results allow to show."""
+    left_out = inputs.left_out
+    sections = [Section("Overview", [overview_table(tasks)])] if tasks else []
+    for task in tasks:
+        blocks = []
+        for build in TASK_BLOCKS:
+            name = f"{task.title}, {build.__name__.replace('_', ' ')}"
+            blocks += _build(name, left_out, partial(build, task))
+        sections.append(Section(task.title, blocks, _introduce(task)))
+    scores: list[Block] = []
+    for facts in inputs.score_comparisons:
+        scores += _build("scores of unseen compare-scores", left_out, partial(_score_blocks, facts))
+    if scores:
+        sections.append(Section("Comparison of uncertainty scores", scores, SCORES_INTRODUCTION))
     tables: list[Block] = []
-    for rows, paper in found.few_shot:
-        tables += _made(
-            "the summary of unseen few-shot", found.left_out, partial(adaptation_page.blocks, rows, paper)
-        )
+    for rows, paper in inputs.adaptations:
+        build_tables = partial(adaptation_tables, rows, paper)
+        tables += _build("summary of unseen adapt-grid", left_out, build_tables)
     if tables:
-        sections.append(Section("Few labels of a new domain", tables, adaptation_page.LEAD))
+        sections.append(Section("Few-shot adaptation", tables, ADAPTATION_INTRODUCTION))
     if tasks:
-        sections.append(Section("Every run", [runs_table(tasks)]))
+        sections.append(Section(ALL_RUNS, [runs_table(tasks)]))
     return sections
 
 
-def _lead(task: TaskRuns) -> str:
+def _score_blocks(facts: dict[str, Any]) -> list[Block]:
+    task, variant = facts["task"], facts["variant"]
+    title = task if variant == "default" else f"{task}/{variant}"
+    figure = comparison_figure(facts, title)
+    return [*([figure] if figure else []), *score_tables(facts, title)]
+
+
+def _introduce(task: TaskRuns) -> str:
     count = len(task.domains)
-    unseen = (
-        ", ".join(task.domains)
-        if count <= domains.MOST_DOMAINS
-        else f"{task.domains[0]} to {task.domains[-1]}"
-    )
+    if not count:
+        return f"Trained on {task.source}; not evaluated on unseen domains. Metric: {task.metric}."
+    names = ", ".join(task.domains)
+    if count > MAX_DOMAINS:
+        names = f"{task.domains[0]} to {task.domains[-1]}"
+    plural = "s" if count > 1 else ""
     return (
-        f"Trained on {task.source} only, examined on {count} domain{'s' if count > 1 else ''} that training never saw: {unseen}. "
-        f"Measured by {task.metric}."
+        f"Trained on {task.source} only, evaluated on {count} unseen domain{plural}: {names}. "
+        f"Metric: {task.metric}."
     )
 
 
-def _task_blocks(task: TaskRuns, left_out: list[str]) -> list[Block]:
-    makers: list[Callable[[TaskRuns], Block | Sequence[Block] | None]] = [
-        curves.severities, domains.by_domain, images.examples, images.scenes, curves.over_training, domains.ablation_plate,
-        ablation_table, curves.sweeps, images.maps, curves.transport, features.features, features.mixed_labels,
-        curves.watched, images.confusion,
-    ]  # fmt: skip
-    blocks: list[Block] = list(results(task))
-    for make in makers:
-        what = f"{task.title}, {make.__name__.replace('_', ' ')}"
-        blocks += _made(what, left_out, partial(make, task))
-    return blocks
-
-
-def _made(what: str, left_out: list[str], make: Callable[[], Any]) -> list[Block]:
-    """What a maker gives; where saved files are not what they should be, a remark instead: one spoilt file spoils no page."""
+def _build(name: str, left_out: list[str], build: Callable[[], Any]) -> list[Block]:
+    """Return the blocks; if saved files are damaged, note that and return none."""
     try:
-        made = make()
-    except Exception as error:  # saved arrays can be wrong in more ways than could be listed
-        left_out.append(f"{what}: what was saved for it cannot be used: {error!r}")
+        result = build()
+    except Exception as error:  # damaged arrays fail in many ways
+        left_out.append(f"{name}: the saved data cannot be used: {error!r}")
         return []
-    return [] if made is None else list(made) if isinstance(made, list | tuple) else [made]
+    if result is None:
+        return []
+    return list(result) if isinstance(result, list | tuple) else [result]
 
 
-def page(
-    found: Found, tasks: Sequence[TaskRuns], sections: Sequence[Section], limit: int = LIMIT
+def render_within_limit(
+    inputs: ReportInputs,
+    tasks: Sequence[TaskRuns],
+    sections: Sequence[Section],
+    limit: int = MAX_BYTES,
 ) -> str:
-    """The page; where it would pass the limit, its largest figures are left out, and it says which."""
-    remarks = list(found.left_out)
-    if not features.can_embed() and any(
-        domains.OURS in g.method for task in tasks for g in task.groups
-    ):
-        remarks.append(features.NEEDS)
+    """Render the page; while it is too large, leave out its largest figure and say so."""
+    notes = list(inputs.left_out)
+    if not has_tsne() and any(task.of(OURS) for task in tasks):
+        notes.append(MISSING)
     sections = list(sections)
     while True:
-        text = _rendered(found, tasks, sections, remarks)
+        text = _render(inputs, tasks, sections, notes)
         if len(text.encode()) <= limit:
             return text
-        plates = [
-            (_size(b), i, j)
-            for i, s in enumerate(sections)
-            for j, b in enumerate(s.blocks)
-            if isinstance(b, Plate)
+        figures = [
+            (_size(block), i, j)
+            for i, section in enumerate(sections)
+            for j, block in enumerate(section.blocks)
+            if isinstance(block, Figure)
         ]
-        if not plates:
+        if not figures:
             raise UnseenError(
-                f"the tables alone pass {limit / 1e6:.0f} MB: make reports of fewer runs at a time"
+                f"the tables alone exceed {limit / 1e6:.0f} MB: report on fewer runs at a time"
             )
-        _, i, j = max(plates)
+        _, i, j = max(figures)
         section = sections[i]
-        remarks.append(
-            f"{section.title}: the figure “{section.blocks[j].title}”, to keep this page under {limit / 1e6:.0f} MB"
-        )
-        sections[i] = Section(
-            section.title, [b for k, b in enumerate(section.blocks) if k != j], section.lead
-        )
+        name = f"{section.title}: the figure “{section.blocks[j].title}”"
+        notes.append(f"{name}, to keep this page below {limit / 1e6:.0f} MB")
+        rest = [block for k, block in enumerate(section.blocks) if k != j]
+        sections[i] = Section(section.title, rest, section.introduction)
 
 
-def _size(plate: Plate) -> int:
-    return sum(len(p.svg) for p in plate.panels) + sum(
-        4 * len(p.png) // 3 for s in plate.strips for p in s.pictures
-    )
+def _size(figure: Figure) -> int:
+    images = sum(4 * len(p.png) // 3 for row in figure.rows for p in row.pictures)
+    return images + sum(len(panel.svg) for panel in figure.panels)
 
 
-def _rendered(
-    found: Found, tasks: Sequence[TaskRuns], sections: Sequence[Section], remarks: Sequence[str]
+def _render(
+    inputs: ReportInputs,
+    tasks: Sequence[TaskRuns],
+    sections: Sequence[Section],
+    notes: Sequence[str],
 ) -> str:
-    try:
-        from jinja2 import Environment, FileSystemLoader, StrictUndefined
-        from markupsafe import Markup, escape
-    except ImportError as error:
-        raise UnseenError(
-            "a report needs Jinja2, which is not installed here: pip install 'unseen[report]'"
-        ) from error
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup, escape
+
     here = Path(__file__).parent
     environment = Environment(
         loader=FileSystemLoader(here),
@@ -170,26 +198,31 @@ def _rendered(
         lstrip_blocks=True,
     )
     counter = iter(range(1, 10**6))
+
+    def breakable(text: object) -> Markup:
+        return Markup(re.sub(r"([_/]|-&gt;)(?=\w)", r"\1<wbr>", str(escape(text))))
+
     environment.filters["inline"] = lambda svg: unique_ids(svg, f"p{next(counter)}")
-    environment.filters["data"] = lambda png: (
-        "data:image/png;base64," + base64.b64encode(png).decode()
-    )
-    environment.filters["breakable"] = lambda text: Markup(
-        re.sub(r"([_/]|-&gt;)(?=\w)", r"\1<wbr>", str(escape(text)))
-    )
+    environment.filters["data"] = lambda p: f"data:image/png;base64,{base64.b64encode(p).decode()}"
+    environment.filters["breakable"] = breakable
     environment.tests["table"] = lambda block: isinstance(block, Table)
-    environment.tests["figure"] = lambda cell: isinstance(cell, Figure)
-    names: dict[str, Any] = {
-        "sections": sections, "remarks": remarks, "citation": CITATION, "symbols": list(SYMBOLS.values()),
-        "style": (here / "page.css").read_text(), "script": (here / "page.js").read_text(), "colours": len(SERIES),
-        "runs": [(task, group, run, command_of(run)) for task in tasks for group in task.groups for run in group.runs],
-        "facts": {"runs": len(found.runs), "tasks": len(tasks)}, "slug": slug,
-    }  # fmt: skip
-    return environment.get_template("page.html.j2").render(**names)
-
-
-def _markdown(tables: Sequence[Table]) -> str:
-    top = (
-        "# Tables of the report\n\nIn square brackets what the paper reports, and ours minus that."
+    environment.tests["measurement"] = lambda cell: isinstance(cell, Measurement)
+    runs = [
+        (task, group, run, command_of(run))
+        for task in tasks
+        for group in task.groups
+        for run in group.runs
+    ]
+    return environment.get_template("page.html.j2").render(
+        sections=sections,
+        notes=notes,
+        citation=CITATION,
+        symbols=list(SYMBOLS.values()),
+        style=(here / "page.css").read_text(),
+        script=(here / "page.js").read_text(),
+        colors=len(SERIES),
+        runs=runs,
+        runs_section=ALL_RUNS,
+        counts={"runs": len(inputs.runs), "tasks": len(tasks)},
+        slug=slug,
     )
-    return "\n\n".join([top, *(table.markdown() for table in tables)]) + "\n"

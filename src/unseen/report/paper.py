@@ -1,4 +1,4 @@
-"""What the paper reports, for putting beside what the runs gave."""
+"""Values reported in the paper, for comparison with those of the runs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 CITATION = "Qiao and Peng, Uncertainty-guided Model Generalization to Unseen Domains, CVPR 2021"
 
 
-class Reported(NamedTuple):
-    """A figure of the paper, in percent, and what one must know of it; std is nan where it reports none."""
+class PaperValue(NamedTuple):
+    """A value of the paper in percent, its standard deviation (nan if none) and a remark."""
 
     value: float
     remark: str = ""
@@ -21,39 +21,44 @@ class Reported(NamedTuple):
 
 
 @cache
-def reported() -> dict[str, Any]:
+def read_paper() -> dict[str, Any]:
     return json.loads(Path(__file__).with_name("paper.json").read_text())
 
 
-def paper_figure(
+def paper_value(
     task: str, variant: str, method: str, domains: Sequence[str], every: bool = False
-) -> Reported | None:
-    """The paper's figure for one domain or for an average: of the same, or if these are all, its own."""
-    results = reported()["results"]
-    if f"{task}/{variant}" in reported()["of_other_data"]:
+) -> PaperValue | None:
+    """Return the paper's value for a domain or for an average over domains.
+
+    If the paper lacks some of the domains and `every` says that these are all domains of the task,
+    return the paper's own average, with a remark on its domains.
+    """
+    paper = read_paper()
+    results = paper["results"]
+    if f"{task}/{variant}" in paper["of_other_data"]:
         return None
     by_method = results.get(f"{task}/{variant}", results.get(f"{task}/*", {}))
-    told = by_method.get(method, {})
-    remark = reported()["remarks"].get(task, "")
-    if domains and all(d in told for d in domains):
-        return Reported(math.fsum(told[d] for d in domains) / len(domains), remark)
-    if every and "average" in told:
-        own = [d for d in told if d != "average"]
-        return Reported(
-            told["average"],
-            f"over {', '.join(own)}" if own else "over 15 corruptions at 5 severities",
-        )
+    values = by_method.get(method, {})
+    if domains and all(d in values for d in domains):
+        mean = math.fsum(values[d] for d in domains) / len(domains)
+        return PaperValue(mean, paper["remarks"].get(task, ""))
+    if every and "average" in values:
+        own = [d for d in values if d != "average"]
+        remark = f"over {', '.join(own)}" if own else "over 15 corruptions at 5 severities"
+        return PaperValue(values["average"], remark)
     return None
 
 
-def ablation(differs: dict[str, Any]) -> str | None:
-    """The paper's name of what was changed; None if it did not try that."""
-    return next((row["name"] for row in reported()["ablations"] if row["set"] == differs), None)
+def ablation_name(changes: dict[str, Any]) -> str | None:
+    """Return the paper's name of an ablation; None if the paper does not have it."""
+    ablations = read_paper()["ablations"]
+    return next((row["name"] for row in ablations if row["set"] == changes), None)
 
 
-def ablation_figure(task: str, name: str) -> Reported | None:
-    row: dict[str, Any] = next((row for row in reported()["ablations"] if row["name"] == name), {})
+def ablation_value(task: str, name: str) -> PaperValue | None:
+    """Return the paper's value for an ablation."""
+    row: dict[str, Any] = next((r for r in read_paper()["ablations"] if r["name"] == name), {})
     if task not in row:
         return None
     remarks = {"digits": "over svhn, mnist_m, syn, usps", "cifar10_c": "over severity 5"}
-    return Reported(row[task][0], remarks[task], row[task][1])
+    return PaperValue(row[task][0], remarks[task], row[task][1])

@@ -1,4 +1,4 @@
-"""Our published numbers, from results/*/summary.json alone: what the README, the cards and the site show of them."""
+"""Tables of published results from results/*/summary.json, for the README and the site."""
 
 from __future__ import annotations
 
@@ -8,32 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unseen.errors import UnseenError
-from unseen.report.tables import markdown, percent
+from unseen.report.tables.text import markdown, percent_with_std
 
-PLAIN, OURS = "erm", "uncertainty_guided"
-MODEL_METRICS = (
-    "accuracy",
-    "miou",
-)  # of a model; what else a summary holds, of scores or of costs, is not of a kind
-WIDE = 7  # domains in a row; a task with more shows its averages
-NEEDED = (
-    "task",
-    "variant",
-    "method",
-    "setting",
-    "domain",
-    "metric",
-    "selection",
-    "mean",
-    "std",
-    "seeds",
-)
-NO_NUMBERS = "There are no numbers of ours for this {kind} yet: nothing under `results/` is of it."
+ERM, OURS = "erm", "uncertainty_guided"
+MODEL_METRICS = ("accuracy", "miou")  # summaries also have metrics of scores and of costs
+MAX_COLUMNS = 7  # a task with more domains shows averages only
+FIELDS = (
+    "task", "variant", "method", "setting", "domain", "metric", "selection", "mean", "std", "seeds",
+)  # fmt: skip
+NO_RESULTS = "No published results for this {kind} yet: nothing under `results/` has it."
 
 
 @dataclass(frozen=True)
-class Line:
-    """A method under one setting in one grid of results: mean and spread over seeds, by domain and by average."""
+class PublishedRow:
+    """A method with one setting in one grid: mean and std over seeds, by domain and average."""
 
     grid: str
     task: str
@@ -41,62 +29,52 @@ class Line:
     method: str
     setting: str
     metric: str
-    figures: dict[str, tuple[float, float]]
+    values: dict[str, tuple[float, float]]
     seeds: tuple[int, ...]
-    averages: tuple[str, ...]  # which of the figures are averages over domains
+    averages: tuple[str, ...]  # names in `values` that are averages over domains
 
     @property
     def name(self) -> str:
         return self.method if self.setting == "default" else f"{self.method}, {self.setting}"
 
     @property
-    def where(self) -> str:
+    def task_title(self) -> str:
         return self.task if self.variant == "default" else f"{self.task}/{self.variant}"
 
-    def value(self, figure: str = "average") -> float:
-        return self.figures[figure][0]
+    def mean(self, name: str = "average") -> float:
+        return self.values[name][0]
 
-    def cell(self, figure: str = "average") -> str:
-        mean, std = self.figures[figure]
-        return percent(mean) + (f" ± {percent(std)}" if len(self.seeds) > 1 else "")
+    def cell(self, name: str = "average") -> str:
+        return percent_with_std(*self.values[name], len(self.seeds))
 
 
-def read_published(folder: Path) -> list[Line]:
-    """Every line of every grid under the folder that says what models are worth, with their last checkpoint."""
-    lines: list[Line] = []
+def read_published(folder: Path) -> list[PublishedRow]:
+    """Read the metrics of models, at their last checkpoint, of every grid below the folder."""
+    published: list[PublishedRow] = []
     for path in sorted(folder.glob("*/summary.json")):
-        try:
-            rows = json.loads(path.read_text())
-            groups: dict[tuple[str, ...], list[dict]] = {}
-            for row in (
-                row for row in rows if row["selection"] == "last" and row["metric"] in MODEL_METRICS
-            ):
-                key = tuple(
-                    row[name] for name in ("task", "variant", "method", "setting", "metric")
-                )
-                groups.setdefault(key, []).append({name: row[name] for name in NEEDED})
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UnseenError(
-                f"{path} is not a summary of results, a list of rows with {', '.join(NEEDED)}: {error}"
-            ) from error
         averages = ("average", *_named_averages(path.with_name("runs.json")))
-        for (task, variant, method, setting, metric), rows in groups.items():
-            figures = {row["domain"]: (row["mean"], row["std"]) for row in rows}
-            if "average" in figures:
-                told = (
-                    path.parent.name,
-                    task,
-                    variant,
-                    method,
-                    setting,
-                    metric,
-                    figures,
-                    tuple(rows[0]["seeds"]),
-                )
-                lines.append(
-                    Line(*told, averages=tuple(name for name in averages if name in figures))
-                )
-    return lines
+        for key, rows in _read_summary(path).items():
+            values = {row["domain"]: (row["mean"], row["std"]) for row in rows}
+            if "average" in values:
+                seeds = tuple(rows[0]["seeds"])
+                names = tuple(name for name in averages if name in values)
+                published.append(PublishedRow(path.parent.name, *key, values, seeds, names))
+    return published
+
+
+def _read_summary(path: Path) -> dict[tuple[str, str, str, str, str], list[dict]]:
+    """Return the rows by task, variant, method, setting and metric."""
+    groups: dict[tuple[str, str, str, str, str], list[dict]] = {}
+    try:
+        for row in json.loads(path.read_text()):
+            if row["selection"] == "last" and row["metric"] in MODEL_METRICS:
+                names = (row["task"], row["variant"], row["method"], row["setting"], row["metric"])
+                groups.setdefault(names, []).append({name: row[name] for name in FIELDS})
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UnseenError(
+            f"{path} is not a summary of results, a list of rows with {', '.join(FIELDS)}: {error}"
+        ) from error
+    return groups
 
 
 def _named_averages(path: Path) -> list[str]:
@@ -106,63 +84,66 @@ def _named_averages(path: Path) -> list[str]:
         return []
 
 
-def plain_of(lines: Sequence[Line], line: Line) -> Line | None:
-    """Plain training beside a line: of the same grid and variant, under the same setting or, where there is none, by default."""
-    beside = {
-        x.setting: x for x in lines if (x.grid, x.where, x.method) == (line.grid, line.where, PLAIN)
-    }
-    return beside.get(line.setting, beside.get("default"))
+def find_erm(published: Sequence[PublishedRow], row: PublishedRow) -> PublishedRow | None:
+    """Return ERM of the same grid and variant, with the same setting or else the default one."""
+    place = (row.grid, row.task_title, ERM)
+    rows = {x.setting: x for x in published if (x.grid, x.task_title, x.method) == place}
+    return rows.get(row.setting, rows.get("default"))
 
 
-def task_table(lines: Sequence[Line], task: str) -> str:
-    """A task's numbers as Markdown: a table for each grid and variant."""
-    own = [line for line in lines if line.task == task]
+def task_table(published: Sequence[PublishedRow], task: str) -> str:
+    """Return a task's results as Markdown, a table for each grid and variant."""
+    own = [row for row in published if row.task == task]
     if not own:
-        return NO_NUMBERS.format(kind="task")
-    told = []
-    for grid, where in dict.fromkeys((line.grid, line.where) for line in own):
-        rows = [line for line in own if (line.grid, line.where) == (grid, where)]
-        domains = [name for name in rows[0].figures if name not in rows[0].averages]
-        shown = [*(domains if len(domains) <= WIDE else ()), *rows[0].averages]
-        shown = [name for name in shown if all(name in line.figures for line in rows)]
-        body = [[line.name, *(line.cell(name) for name in shown), len(line.seeds)] for line in rows]
-        title = f"{where}, {rows[0].metric} in %, unseen domains; from `results/{grid}/`:"
-        told.append(f"{title}\n\n{markdown(['', *_headings(shown), 'seeds'], body)}")
-    return "\n\n".join(told)
+        return NO_RESULTS.format(kind="task")
+    parts = []
+    for grid, title in dict.fromkeys((row.grid, row.task_title) for row in own):
+        rows = [row for row in own if (row.grid, row.task_title) == (grid, title)]
+        domains = [name for name in rows[0].values if name not in rows[0].averages]
+        columns = [*(domains if len(domains) <= MAX_COLUMNS else ()), *rows[0].averages]
+        columns = [name for name in columns if all(name in row.values for row in rows)]
+        headings = ["average, unseen" if name == "average" else name for name in columns]
+        body = [[row.name, *(row.cell(name) for name in columns), len(row.seeds)] for row in rows]
+        caption = f"{title}, {rows[0].metric} in %, unseen domains; from `results/{grid}/`:"
+        parts.append(f"{caption}\n\n{markdown(['', *headings, 'seeds'], body)}")
+    return "\n\n".join(parts)
 
 
-def _headings(shown: Sequence[str]) -> list[str]:
-    return ["average, unseen" if name == "average" else name for name in shown]
-
-
-def method_table(lines: Sequence[Line], method: str, link: Callable[[str], str] = str) -> str:
-    """A method's numbers as Markdown: as it is by default, then under other settings; `link` writes a task's name."""
-    own = [line for line in lines if line.method == method]
+def method_table(
+    published: Sequence[PublishedRow], method: str, link: Callable[[str], str] = str
+) -> str:
+    """Return a method's results as Markdown beside ERM; `link` formats the name of a task."""
+    own = [row for row in published if row.method == method]
     if not own:
-        return NO_NUMBERS.format(kind="method")
-    by_default, others = (
-        [line for line in own if (line.setting == "default") is wanted] for wanted in (True, False)
-    )
-    told = [_beside_plain(lines, by_default, link)] if by_default else []
+        return NO_RESULTS.format(kind="method")
+    default = [row for row in own if row.setting == "default"]
+    others = [row for row in own if row.setting != "default"]
+    parts = [_beside_erm(published, default, link)] if default else []
     if others:
-        told.append("Under other settings, as the grids name them:")
-        told.append(_beside_plain(lines, others, link))
-    return "\n\n".join(told)
+        parts += ["Other settings, named as in the grids:", _beside_erm(published, others, link)]
+    return "\n\n".join(parts)
 
 
-def _beside_plain(lines: Sequence[Line], chosen: Sequence[Line], link: Callable[[str], str]) -> str:
-    settings = any(line.setting != "default" for line in chosen)
-    compared = chosen[0].method != PLAIN
-    header = ["task", *(["setting"] if settings else []), "average, unseen, %", *([f"{PLAIN}, same grid"] if compared else []),
-              "seeds", "from results/"]  # fmt: skip
+def _beside_erm(
+    published: Sequence[PublishedRow], rows: Sequence[PublishedRow], link: Callable[[str], str]
+) -> str:
+    settings = any(row.setting != "default" for row in rows)
+    compared = rows[0].method != ERM
+    header = [
+        "task",
+        *(["setting"] if settings else []),
+        "average, unseen, %",
+        *([f"{ERM}, same grid"] if compared else []),
+        "seeds",
+        "from results/",
+    ]
     body = []
-    for line in chosen:
-        name = link(line.task) + line.where.removeprefix(line.task)
-        plain = plain_of(lines, line)
-        beside = [plain.cell() if plain else "-"] if compared else []
-        setting = [line.setting] if settings else []
-        body.append([name, *setting, line.cell(), *beside, len(line.seeds), line.grid])
+    for row in rows:
+        name = link(row.task) + row.task_title.removeprefix(row.task)
+        erm = find_erm(published, row)
+        reference = [erm.cell() if erm else "-"] if compared else []
+        setting = [row.setting] if settings else []
+        body.append([name, *setting, row.cell(), *reference, len(row.seeds), row.grid])
     table = markdown(header, body)
-    return (
-        table.replace("| --- | ---: |", "| --- | --- |", 1) if settings else table
-    )  # words to the left
+    # Names of settings are text: left-aligned.
+    return table.replace("| --- | ---: |", "| --- | --- |", 1) if settings else table

@@ -1,112 +1,102 @@
-"""The README's table of results, written between two markers from the published summaries: nobody types an accuracy."""
+"""The README's table of results, generated from the published summaries between two markers."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from unseen.errors import UnseenError
-from unseen.report.published import OURS, PLAIN, Line, read_published
-from unseen.report.tables import markdown
+from unseen.report.published import ERM, OURS, PublishedRow, read_published
+from unseen.report.tables.text import markdown
+from unseen.files import write_atomically
 
 START, END = "<!-- results -->", "<!-- /results -->"
+HEADER = ["average over unseen domains, %", ERM, OURS, "gain", "best other method", "seeds", "from"]
 
 
 def update_readme(page: Path, results: Path) -> tuple[bool, str]:
-    """Write the table of the results as they are now into the page; says whether it changed, and gives the table."""
+    """Write the table of results into the page; return whether it changed, and the table."""
     table = results_table(read_published(results))
     try:
         before = page.read_text()
     except OSError as error:
         raise UnseenError(f"{page} cannot be read: {error.strerror}") from error
-    after = between_markers(before, table, page)
+    after = replace_between_markers(before, table, page)
     if after != before:
-        torn = page.with_name(f".{page.name}.{os.getpid()}")
-        torn.write_text(after)
-        torn.replace(page)
+        write_atomically(page, after.encode())
     return after != before, table
 
 
-def between_markers(text: str, table: str, page: Path) -> str:
-    """The text with the table between its markers."""
+def replace_between_markers(text: str, table: str, page: Path) -> str:
+    """Return the text with the table between its markers."""
     if text.count(START) != 1 or text.count(END) != 1 or text.index(START) > text.index(END):
         raise UnseenError(
-            f"{page} needs the line {START} and, below it, the line {END}, once each: the table goes between them"
+            f"{page} needs the line {START} and, below it, the line {END}, once each: "
+            "the table is written between them"
         )
     head, _, rest = text.partition(START)
     return f"{head}{START}\n{table}\n{END}{rest.partition(END)[2]}"
 
 
-def results_table(lines: Sequence[Line]) -> str:
-    """One row for each task: plain training, our method, and what else did best in the same grid."""
+def results_table(published: Sequence[PublishedRow]) -> str:
+    """Return a row for each task: ERM, our method, and the best other method of the same grid."""
     rows = []
-    for where in dict.fromkeys(line.where for line in lines):
-        pair = _pair(lines, where)
-        if pair is None or _part_of_a_whole(lines, pair[0]):
+    for task in dict.fromkeys(row.task_title for row in published):
+        pair = _find_pair(published, task)
+        if pair is None or _is_part_of_average(published, pair[0]):
             continue
-        plain, ours = pair
-        same = (ours.grid, where, ours.seeds)  # a row of fewer seeds does not compare
+        erm, ours = pair
+        # Rows of fewer seeds are not comparable.
+        key = (ours.grid, task, ours.seeds)
         others = [
-            line
-            for line in lines
-            if (line.grid, line.where, line.seeds) == same and line not in pair
+            row
+            for row in published
+            if (row.grid, row.task_title, row.seeds) == key and row not in pair
         ]
-        best = max(others, key=Line.value, default=None)
-        top = max(line.value() for line in (*pair, *others))
+        best = max(others, key=PublishedRow.mean, default=None)
+        top = max(row.mean() for row in (*pair, *others))
         rows.append([
-            _task(ours), _marked(plain, top), _marked(ours, top), f"{100 * (ours.value() - plain.value()):+.1f}",
-            f"{best.name}: {_marked(best, top)}" if best else "-", len(ours.seeds), f"[{ours.grid}](results/{ours.grid})",
+            _task_link(ours), _bold_if_best(erm, top), _bold_if_best(ours, top),
+            f"{100 * (ours.mean() - erm.mean()):+.1f}",
+            f"{best.name}: {_bold_if_best(best, top)}" if best else "-", len(ours.seeds),
+            f"[{ours.grid}](results/{ours.grid})",
         ])  # fmt: skip
-    if not rows:
-        return "No results yet."
-    return markdown(
-        [
-            "average over unseen domains, %",
-            PLAIN,
-            OURS,
-            "gain",
-            "best of the rest",
-            "seeds",
-            "from",
-        ],
-        rows,
+    return markdown(HEADER, rows) if rows else "No results yet."
+
+
+def _find_pair(
+    published: Sequence[PublishedRow], task: str
+) -> tuple[PublishedRow, PublishedRow] | None:
+    """Return ERM and our method with default settings of one grid.
+
+    The task's own grid comes first, then the one with most seeds.
+    """
+    default = [row for row in published if (row.task_title, row.setting) == (task, "default")]
+    pairs = [
+        (erm, ours)
+        for ours in default
+        for erm in default
+        if ours.method == OURS and erm.method == ERM and erm.grid == ours.grid
+    ]
+
+    def rank(pair: tuple[PublishedRow, PublishedRow]) -> tuple[bool, int]:
+        return pair[1].grid == pair[1].task, len(pair[1].seeds)
+
+    return max(pairs, key=rank, default=None)
+
+
+def _is_part_of_average(published: Sequence[PublishedRow], row: PublishedRow) -> bool:
+    """Return whether the grid also has a row of all variants together."""
+    return row.variant != "all" and any(
+        (x.grid, x.task, x.variant) == (row.grid, row.task, "all") for x in published
     )
 
 
-def _pair(lines: Sequence[Line], where: str) -> tuple[Line, Line] | None:
-    """Plain training and our method, both as they are by default, of one grid: the task's own, else that with most seeds."""
-    found = []
-    for ours in (
-        line
-        for line in lines
-        if (line.where, line.method, line.setting) == (where, OURS, "default")
-    ):
-        same = (ours.grid, where, PLAIN, "default")
-        plain = next(
-            (line for line in lines if (line.grid, line.where, line.method, line.setting) == same),
-            None,
-        )
-        if plain is not None:
-            found.append((plain, ours))
-    return max(
-        found, key=lambda pair: (pair[1].grid == pair[1].task, len(pair[1].seeds)), default=None
-    )
+def _task_link(row: PublishedRow) -> str:
+    metric = "" if row.metric == "accuracy" else f", {row.metric}"
+    variant = "" if row.variant in ("default", "all") else f" {row.variant}"
+    return f"[{row.task}](docs/tasks/{row.task}.md){variant}{metric}"
 
 
-def _part_of_a_whole(lines: Sequence[Line], line: Line) -> bool:
-    """Is it one variant of a grid that tells all of them together?"""
-    return line.variant != "all" and any(
-        (x.grid, x.task, x.variant) == (line.grid, line.task, "all") for x in lines
-    )
-
-
-def _task(line: Line) -> str:
-    metric = "" if line.metric == "accuracy" else f", {line.metric}"
-    variant = "" if line.variant in ("default", "all") else f" {line.variant}"
-    return f"[{line.task}](docs/tasks/{line.task}.md){variant}{metric}"
-
-
-def _marked(line: Line, top: float) -> str:
-    """The figure, bold if none of its row is higher."""
-    return f"**{line.cell()}**" if line.value() == top else line.cell()
+def _bold_if_best(row: PublishedRow, top: float) -> str:
+    return f"**{row.cell()}**" if row.mean() == top else row.cell()

@@ -1,4 +1,4 @@
-"""Reports and results on disk, each file whole or as it was."""
+"""Write reports and results; every file is replaced as a whole."""
 
 from __future__ import annotations
 
@@ -7,19 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from unseen.errors import UnseenError
+from unseen.report.tables.grid import result_files
 from unseen.files import write_atomically
-from unseen.report.tables.grid import result_pages
 
 
 def write_report(folders: Sequence[Path], out: Path) -> dict[str, Any]:
-    """Write the report of all runs and results in the folders; tables of an earlier report in `out` make way."""
-    from unseen.report.page import (  # a second of imports: only for those who want a report
-        PAGE,
-        report_files,
-    )
+    """Write the report of all runs and results in the folders; remove tables of an earlier one."""
+    # Matplotlib and Jinja take a second to import.
+    from unseen.report.page import PAGE, report_files
 
     if out.exists() and not out.is_dir():
-        raise UnseenError(f"{out} is a file; --out names a folder")
+        raise UnseenError(f"{out} is a file; --out must be a folder")
     files = report_files(folders)
     if (out / PAGE).exists():
         for path in (out / "tables").glob("*.csv"):
@@ -33,10 +31,10 @@ def write_report(folders: Sequence[Path], out: Path) -> dict[str, Any]:
 def write_results(
     folder: Path, facts: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Write every table of a grid's runs; the rows of summary.json are given back."""
+    """Write the results of a grid's runs; return the rows of summary.json."""
     if not runs:
         return []
-    rows, pages = result_pages(facts, runs)
-    for name, text in pages.items():
+    rows, files = result_files(facts, runs)
+    for name, text in files.items():
         write_atomically(folder / name, text.encode())
     return rows

@@ -1,1 +1,1 @@
-"""Figures as SVG and PNG."""
+"""Figures: SVG for the report page, PNG for files."""

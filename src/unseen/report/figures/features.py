@@ -1,23 +1,26 @@
-"""Where source and perturbed samples lie among each other, and what their labels became."""
+"""t-SNE of clean and perturbed features, and the distribution of mixed labels."""
 
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unseen.report.figures.images import evenly
-from unseen.report.figures.svg import MARKERS, SERIES, Drawing, Plate, listed, series
+from unseen.report.figures.images import spread_evenly
+from unseen.report.figures.svg import SERIES, Figure, Plot, join_names, series_style
 from unseen.report.groups import OURS, TaskRuns
 from unseen.report.runs import FinishedRun
 
-MOMENTS = 4
-NEEDS = "openTSNE is not installed here: the picture of features over training (t-SNE) is left out; pip install 'unseen[report]'"
+MAX_STEPS = 4
+MISSING = (
+    "openTSNE is not installed: the t-SNE of features is left out; pip install 'unseen[report]'"
+)
 Points = NDArray[np.floating]
 
 
-def can_embed() -> bool:
+def has_tsne() -> bool:
     try:
         import openTSNE  # noqa: F401
     except ImportError:
@@ -26,118 +29,93 @@ def can_embed() -> bool:
 
 
 def tsne(features: Points, start: Points | None = None) -> Points:
-    """Two coordinates for each row so that neighbours stay neighbours; the same ones every time."""
+    """Return two coordinates for each row, deterministically."""
     from openTSNE import TSNE, initialization
 
-    logging.getLogger("openTSNE").setLevel(
-        logging.ERROR
-    )  # it warns that a start of our own is a start of our own
-    perplexity = min(30, (len(features) - 1) / 3)
-    # Made as small as the usual start is, or t-SNE would keep the old picture.
-    start = (
-        initialization.pca(features, random_state=0)
-        if start is None
-        else start / np.std(start[:, 0]) * 1e-4
-    )
-    fitted = TSNE(perplexity=perplexity, initialization=start, random_state=0, n_jobs=1, neighbors="exact",
-                  negative_gradient_method="bh")  # fmt: skip
-    return np.asarray(fitted.fit(features))
+    # openTSNE warns about any initialization of the caller's.
+    logging.getLogger("openTSNE").setLevel(logging.ERROR)
+    if start is None:
+        start = initialization.pca(features, random_state=0)
+    else:  # as small as the default initialization, or t-SNE would keep the old layout
+        start = start / np.std(start[:, 0]) * 1e-4
+    embedding = TSNE(
+        perplexity=min(30, (len(features) - 1) / 3), initialization=start, random_state=0,
+        n_jobs=1, neighbors="exact", negative_gradient_method="bh",
+    )  # fmt: skip
+    return np.asarray(embedding.fit(features))
 
 
-def features(task: TaskRuns) -> Plate | None:
-    """t-SNE of source and perturbed features at several moments of training."""
-    run = _shown(task, "embedding_plus")
-    if run is None or not can_embed():
+def tsne_figure(task: TaskRuns) -> Figure | None:
+    """Draw t-SNE of clean and perturbed features at several training steps."""
+    run = _find_run(task, "embedding_plus")
+    if run is None or not has_tsne():
         return None
-    steps = evenly(list(run.snapshots), MOMENTS)
-    panels, start = [], None
-    for step in steps:
+    panels, start, count = [], None, 0
+    for step in spread_evenly(list(run.snapshots), MAX_STEPS):
         arrays = run.snapshot(step)
-        clean, plus = arrays["embedding"], arrays["embedding_plus"]
-        both = np.concatenate([clean, plus]).astype(np.float64)
+        clean, perturbed = arrays["embedding"], arrays["embedding_plus"]
+        count = len(clean)
+        both = np.concatenate([clean, perturbed]).astype(np.float64)
         if not np.isfinite(both).all() or np.ptp(both) == 0:
             continue
         start = tsne(both, start)
-        drawing = Drawing(3.2)
-        for i, part in enumerate((start[: len(clean)], start[len(clean) :])):
-            drawing.axes.scatter(
-                part[:, 0],
-                part[:, 1],
-                s=9,
-                color=SERIES[i],
-                marker=MARKERS[i],
-                linewidths=0,
-                alpha=0.85,
-            )
-        drawing.axes.set(xticks=[], yticks=[])
-        drawing.axes.grid(visible=False)
-        drawing.axes.spines[:].set_visible(True)
-        panels.append(
-            drawing.panel(
-                f"t-SNE of {len(clean)} source samples and their perturbed copies at step {step}",
-                f"step {step}",
-            )
-        )
+        plot = Plot(3.2)
+        for i, part in enumerate((start[:count], start[count:])):
+            style = series_style(i)
+            plot.axes.scatter(part[:, 0], part[:, 1], s=9, linewidths=0, alpha=0.85, **style)
+        plot.axes.set(xticks=[], yticks=[])
+        plot.axes.grid(visible=False)
+        plot.axes.spines[:].set_visible(True)
+        alt = f"t-SNE of {count} source samples and their perturbed copies at step {step}"
+        panels.append(plot.panel(alt, f"step {step}"))
     if not panels:
         return None
     caption = (
-        f"Features of {len(clean)} source samples and of their perturbed copies, laid out in the plane by t-SNE: points that "
-        "are close "
-        "have similar features; axes and distances between far groups mean nothing. Perturbed samples that lie between or beyond "
-        "the source's groups are the new domains that the method learns from; groups that separate by class while the two kinds "
-        f"mingle mean that the model has learned to see through the perturbation. Run: {run.config['method']}, seed {run.seed}."
+        f"t-SNE of the features of {count} source samples and of their perturbed copies. Axes and "
+        "distances between clusters have no meaning. "
+        f"Run: {run.config['method']}, seed {run.seed}."
     )
-    return Plate(
-        "Source and perturbed features (t-SNE)", caption, panels, legend=["source", "perturbed"]
-    )
+    legend = ["source", "perturbed"]
+    return Figure("Clean and perturbed features (t-SNE)", caption, panels, legend=legend)
 
 
-def mixed_labels(task: TaskRuns) -> Plate | None:
-    """The density of what mixed labels leave to the true class."""
-    run = _shown(task, "y_plus", "labels")
+def mixed_label_figure(task: TaskRuns) -> Figure | None:
+    """Draw the distribution of the true class's probability in mixed labels."""
+    run = _find_run(task, "y_plus", "labels")
     if run is None:
         return None
-    steps = evenly(list(run.snapshots), 3)
-    drawing = Drawing()
-    shares = []
+    steps = spread_evenly(list(run.snapshots), 3)
+    plot = Plot()
+    probabilities = []
     for step in steps:
         arrays = run.snapshot(step)
-        shares.append(np.take_along_axis(arrays["y_plus"], arrays["labels"][:, None], 1)[:, 0])
-    low = min(0.98, float(np.min(shares)))
+        index = arrays["labels"][:, None]
+        probabilities.append(np.take_along_axis(arrays["y_plus"], index, 1)[:, 0])
+    low = min(0.98, float(np.min(probabilities)))
     edges = np.linspace(np.floor(20 * low) / 20, 1, 21)
-    for i, share in enumerate(shares):
-        density, _ = np.histogram(np.clip(share, edges[0], 1), edges, density=True)
-        drawing.axes.stairs(
-            density,
-            edges,
-            color=series(i)["color"],
-            linewidth=1.7,
-            linestyle=("-", "--", ":")[i % 3],
-        )
-    drawing.axes.set(
-        xlabel="share of the true class in the mixed label y⁺", ylabel="density", ylim=(0, None)
-    )
-    rho = run.config["settings"].get("rho", 0.9)
+    for i, values in enumerate(probabilities):
+        density, _ = np.histogram(np.clip(values, edges[0], 1), edges, density=True)
+        dashes = ("-", "--", ":")[i % 3]
+        plot.axes.stairs(density, edges, color=SERIES[i], linewidth=1.7, linestyle=dashes)
+    label = "probability of the true class in the mixed label y⁺"
+    plot.axes.set(xlabel=label, ylabel="density", ylim=(0, None))
+    rho = run.config["settings"].get("mixup.rho", 0.9)
     caption = (
-        "Perturbed samples are taught a mixed label y⁺: the true class, or a smoothed label that leaves it only a part "
-        f"(ρ = {rho}) and shares the rest among the other classes, blended in the share λ. The curves are the density of what "
-        "is left "
-        "to the true class, for 1 (a plain label) down to ρ (fully smoothed), at moments of training: weight that moves to the "
-        "left "
-        "is doubt that the method learned to teach."
+        "The mixed label y⁺ of a perturbed sample interpolates between the one-hot label and a "
+        f"smoothed one, which gives the true class the probability ρ = {rho}. Density of the true "
+        "class's probability at several training steps: 1 is the one-hot label."
     )
-    alt = f"density of the true class's share in mixed labels at steps {listed([str(s) for s in steps])}"
-    return Plate(
-        "Mixed labels", caption, [drawing.panel(alt)], legend=[f"step {step}" for step in steps]
-    )
+    moments = join_names([str(step) for step in steps])
+    alt = f"density of the true class's probability in mixed labels at steps {moments}"
+    legend = [f"step {step}" for step in steps]
+    return Figure("Mixed labels", caption, [plot.panel(alt)], legend=legend)
 
 
-def _shown(task: TaskRuns, *arrays: str) -> FinishedRun | None:
-    """The first run of ours whose every snapshot holds these arrays."""
+def _find_run(task: TaskRuns, *arrays: str) -> FinishedRun | None:
+    """Return the first run of our method whose every snapshot has these arrays."""
     for group in task.of(OURS):
         run = group.runs[0]
-        if run.snapshots and all(
-            set(arrays) <= run.snapshot(step).keys() for step in run.snapshots
-        ):
+        snapshots = map(run.snapshot, run.snapshots)
+        if run.snapshots and all(set(arrays) <= snapshot.keys() for snapshot in snapshots):
             return run
     return None

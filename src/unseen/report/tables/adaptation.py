@@ -1,172 +1,206 @@
-"""The tables of adapted models: how good on the target beside the paper's figures, and what became of the source."""
+"""Results of `unseen adapt-grid`: summary.json, table.md, runs.json, tables of the page."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unseen.report.tables import markdown, percent
+from unseen.report.paper import PaperValue
+from unseen.report.statistics import mean_and_std
+from unseen.report.tables.table import Cell, Measurement, Table
+from unseen.report.tables.text import markdown, percent, percent_with_std
+from unseen.files import write_atomically
 
-Cell = Mapping[str, Any]
+Adaptation = Mapping[str, Any]  # one adapted model: method, setting, variant, seed, metrics, cost
 METRICS = {"target": "accuracy", "source": "source_accuracy"}
+TARGET_CAPTION = (
+    "N-shot: N labelled target samples per class; all: the whole target without labels; 0-shot: "
+    "before adaptation. Mean ± standard deviation over draws of the labelled samples. Small: value "
+    "in the paper (ours minus the paper's)."
+)
+SOURCE_CAPTION = "The same models on the source test set: the accuracy lost by adaptation."
 
 
 def write_adaptation_results(
-    folder: Path, facts: Mapping[str, Any], cells: Sequence[Cell]
+    folder: Path, facts: Mapping[str, Any], adaptations: Sequence[Adaptation]
 ) -> list[dict[str, Any]]:
-    """Write summary.json, table.csv, table.md and runs.json; the rows of summary.json are given back."""
-    rows = summarize(facts, cells)
-    table = io.StringIO()
-    writer = csv.DictWriter(table, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({**row, "seeds": " ".join(map(str, row["seeds"]))} for row in rows)
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in {
+    """Write summary.json, table.md and runs.json; return the rows of summary.json."""
+    rows = summarize(facts, adaptations)
+    files = {
         "summary.json": json.dumps(rows, indent=1) + "\n",
-        "table.csv": table.getvalue(),
-        "table.md": page(facts, cells),
-        "runs.json": json.dumps({**facts, "runs": list(cells)}, indent=1) + "\n",
-    }.items():
-        part = folder / f".{name}.part"
-        part.write_text(text)
-        part.replace(folder / name)
+        "table.md": markdown_page(facts, adaptations),
+        "runs.json": json.dumps({**facts, "runs": list(adaptations)}, indent=1) + "\n",
+    }
+    for name, text in files.items():
+        write_atomically(folder / name, text.encode())
     return rows
 
 
-def groups_of(cells: Sequence[Cell]) -> dict[tuple[str, str], list[Cell]]:
-    """The cells of each method and setting."""
-    groups: dict[tuple[str, str], list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault((cell["method"], cell["setting"]), []).append(cell)
+def _by_setting(adaptations: Sequence[Adaptation]) -> dict[tuple[str, str], list[Adaptation]]:
+    groups: dict[tuple[str, str], list[Adaptation]] = {}
+    for one in adaptations:
+        groups.setdefault((one["method"], one["setting"]), []).append(one)
     return groups
 
 
-def averaged(facts: Mapping[str, Any], cells: Sequence[Cell], figure: str) -> dict[int, float]:
-    """Of the seeds that every variant has: the mean of the figure over the variants."""
+def _average_over_variants(
+    facts: Mapping[str, Any], adaptations: Sequence[Adaptation], metric: str
+) -> dict[int, float]:
+    """Return the mean over variants for the seeds that every variant has."""
     by_seed: dict[int, dict[str, float]] = {}
-    for cell in cells:
-        by_seed.setdefault(cell["seed"], {})[cell["variant"]] = cell[figure]
+    for one in adaptations:
+        by_seed.setdefault(one["seed"], {})[one["variant"]] = one[metric]
     return {
-        seed: statistics.fmean(found.values())
-        for seed, found in by_seed.items()
-        if len(found) == len(facts["variants"])
+        seed: statistics.fmean(values.values())
+        for seed, values in by_seed.items()
+        if len(values) == len(facts["variants"])
     }
 
 
-def summarize(facts: Mapping[str, Any], cells: Sequence[Cell]) -> list[dict[str, Any]]:
-    """One row for each variant, method, setting and metric; with several variants also their average, as variant all."""
+def summarize(facts: Mapping[str, Any], adaptations: Sequence[Adaptation]) -> list[dict[str, Any]]:
+    """Return a row for each variant, method, setting and metric.
+
+    If there are several variants, rows of the variant "all" have their average.
+    """
     rows = []
 
     def add(
-        variant: str, name: tuple[str, str], domain: str, figure: str, of_seed: Mapping[int, float]
+        variant: str, name: tuple[str, str], domain: str, metric: str, by_seed: dict[int, float]
     ) -> None:
-        if of_seed:
-            mean, std = mean_and_std(list(of_seed.values()))
-            metric = METRICS[figure].replace("accuracy", facts["metric"])
-            rows.append({"task": facts["task"], "variant": variant, "method": name[0], "setting": name[1], "domain": domain,
-                         "metric": metric, "selection": "last", "mean": mean, "std": std, "seeds": list(of_seed)})  # fmt: skip
+        if by_seed:
+            values = list(by_seed.values())
+            std = statistics.stdev(values) if len(values) > 1 else 0.0
+            rows.append({
+                "task": facts["task"], "variant": variant, "method": name[0], "setting": name[1],
+                "domain": domain, "metric": METRICS[metric].replace("accuracy", facts["metric"]),
+                "selection": "last", "mean": statistics.fmean(values), "std": std,
+                "seeds": list(by_seed),
+            })  # fmt: skip
 
-    for name, group in groups_of(cells).items():
-        for figure in METRICS:
-            for variant, told in facts["variants"].items():
-                here = {cell["seed"]: cell[figure] for cell in group if cell["variant"] == variant}
-                add(variant, name, told["domain"], figure, here)
+    for name, group in _by_setting(adaptations).items():
+        for metric in METRICS:
+            for variant, about in facts["variants"].items():
+                by_seed = {one["seed"]: one[metric] for one in group if one["variant"] == variant}
+                add(variant, name, about["domain"], metric, by_seed)
             if len(facts["variants"]) > 1:
-                add("all", name, "average", figure, averaged(facts, group, figure))
+                by_seed = _average_over_variants(facts, group, metric)
+                add("all", name, "average", metric, by_seed)
     return rows
 
 
-def mean_and_std(values: Sequence[float]) -> tuple[float, float]:
-    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0
-
-
-def page(facts: Mapping[str, Any], cells: Sequence[Cell]) -> str:
-    """The tables as one page of Markdown."""
-    commits = sorted({str(cell["commit"]) for cell in cells if "commit" in cell})
-    told = [
+def markdown_page(facts: Mapping[str, Any], adaptations: Sequence[Adaptation]) -> str:
+    """Return all tables as one Markdown page."""
+    commits = sorted({str(one["commit"]) for one in adaptations if "commit" in one})
+    parts = [
         f"# {facts['task']}, adapted: {facts['metric']}, %",
-        f"Made by `{facts['command']}` from what its adaptations measured; commit {', '.join(commits)}; mean ± std over draws of "
-        "the labelled samples; in brackets what the paper reports. `N-shot`: N labelled target samples a class; `all`: the whole "
-        "target without labels; `0-shot`: the start as it is. A name that is a way to train is that start, fine-tuned; the other "
-        "methods begin from the first of their starts unless the row says another.",
-        _table(facts, cells, "target"),
-        "What became of the source, on its test set:",
-        _table(facts, cells, "source"),
-        "What it took. These are budgets for two cores, one thread each; the papers' own methods trained far longer:",
-        _costs(cells),
+        f"Command: `{facts['command']}`. Commits: {', '.join(commits)}. Mean ± std over draws of "
+        "the labelled samples; in brackets the value in the paper. `N-shot`: N labelled target "
+        "samples per class; `all`: the whole target without labels; `0-shot`: before adaptation. "
+        "A row named after a training method is that model, fine-tuned; other methods start from "
+        "the first of their starting models unless the row names another.",
+        _target_or_source(facts, adaptations, "target"),
+        "Source test set after adaptation:",
+        _target_or_source(facts, adaptations, "source"),
+        "Cost. Budgets are for two cores, one thread each; the papers trained far longer:",
+        _costs(adaptations),
     ]
-    if shares := _shares(cells):
-        told += [
-            "How much of the way from the start was gone where the source was to be kept:",
-            shares,
+    if coefficients := _coefficients(adaptations):
+        parts += [
+            "Interpolation coefficient between the starting (0 %) and the adapted weights (100 %), "
+            "chosen to keep the source accuracy:",
+            coefficients,
         ]
-    return "\n\n".join(told) + "\n"
+    return "\n\n".join(parts) + "\n"
 
 
-def _table(facts: Mapping[str, Any], cells: Sequence[Cell], figure: str) -> str:
+def _target_or_source(
+    facts: Mapping[str, Any], adaptations: Sequence[Adaptation], metric: str
+) -> str:
     several = len(facts["variants"]) > 1
-    header = [
-        "",
-        "labels",
-        *(told["domain"] for told in facts["variants"].values()),
-        *(["average"] if several else []),
-        "draws",
-    ]
+    domains = [about["domain"] for about in facts["variants"].values()]
+    header = ["", "labels", *domains, *(["average"] if several else []), "draws"]
     rows = []
-    for (method, setting), group in groups_of(cells).items():
-        of_paper = facts["paper"].get(method, {}).get(setting, {}) if figure == "target" else {}
+    for (method, setting), group in _by_setting(adaptations).items():
+        paper = facts["paper"].get(method, {}).get(setting, {}) if metric == "target" else {}
         row: list[Any] = [method, setting]
-        for variant, told in facts["variants"].items():
-            here = [cell[figure] for cell in group if cell["variant"] == variant]
-            row.append(_spread(here, of_paper.get(told["domain"])))
+        for variant, about in facts["variants"].items():
+            values = [one[metric] for one in group if one["variant"] == variant]
+            row.append(_cell(values, paper.get(about["domain"])))
         if several:
-            row.append(
-                _spread(list(averaged(facts, group, figure).values()), of_paper.get("average"))
-            )
-        rows.append([*row, len({cell["seed"] for cell in group})])
+            averages = list(_average_over_variants(facts, group, metric).values())
+            row.append(_cell(averages, paper.get("average")))
+        rows.append([*row, len({one["seed"] for one in group})])
     return markdown(header, rows)
 
 
-def _spread(values: Sequence[float], reported: float | None) -> str:
-    beside = "" if reported is None else f" [{percent(reported)}]"
+def _cell(values: Sequence[float], paper: float | None) -> str:
+    suffix = "" if paper is None else f" [{percent(paper)}]"
     if not values:
-        return f"-{beside}"
-    mean, std = mean_and_std(values)
-    return (f"{percent(mean)} ± {percent(std)}" if len(values) > 1 else percent(mean)) + beside
+        return f"-{suffix}"
+    return percent_with_std(*mean_and_std(values), len(values)) + suffix
 
 
-def _costs(cells: Sequence[Cell]) -> str:
+def _costs(adaptations: Sequence[Adaptation]) -> str:
     rows = []
-    for (method, setting), group in groups_of([cell for cell in cells if cell["with"]]).items():
-        spent = statistics.fmean(cell["cpu_seconds"] for cell in group)
-        took = statistics.fmean(cell["seconds"] for cell in group)
-        rows.append(
-            [
-                method,
-                setting,
-                group[0]["with"],
-                group[0]["settings"]["steps"],
-                f"{spent:.0f}",
-                f"{took:.0f}",
-            ]
-        )
+    adapted = [one for one in adaptations if one["with"]]
+    for (method, setting), group in _by_setting(adapted).items():
+        cpu = statistics.fmean(one["cpu_seconds"] for one in group)
+        wall = statistics.fmean(one["seconds"] for one in group)
+        steps = group[0]["settings"]["steps"]
+        rows.append([method, setting, group[0]["with"], steps, f"{cpu:.0f}", f"{wall:.0f}"])
     return markdown(["", "labels", "adapted by", "updates", "CPU seconds", "seconds"], rows)
 
 
-def _shares(cells: Sequence[Cell]) -> str:
-    rows = []
-    for (method, setting), group in groups_of(
-        [cell for cell in cells if cell.get("keep_source") is not None]
-    ).items():
-        lost = percent(group[0]["keep_source"])
-        rows.append([method, setting, lost, _spread([cell["share"] for cell in group], None)])
-    return (
-        markdown(["", "labels", "points the held-out source may lose", "% of the way"], rows)
-        if rows
-        else ""
-    )
+def _coefficients(adaptations: Sequence[Adaptation]) -> str:
+    interpolated = [one for one in adaptations if one.get("keep_source") is not None]
+    rows = [
+        [
+            method,
+            setting,
+            percent(group[0]["keep_source"]),
+            _cell([one["share"] for one in group], None),
+        ]
+        for (method, setting), group in _by_setting(interpolated).items()
+    ]
+    header = ["", "labels", "allowed loss on held-out source, points", "coefficient, %"]
+    return markdown(header, rows) if rows else ""
+
+
+def adaptation_tables(rows: Sequence[Mapping[str, Any]], paper: Mapping[str, Any]) -> list[Table]:
+    """Return a table of the target and one of the source for the report page.
+
+    `rows` are those of a summary.json; `paper` has fractions by method, setting and domain.
+    """
+    titles = {"Adapted to a new domain": TARGET_CAPTION, "Source after adaptation": SOURCE_CAPTION}
+    tables = []
+    for (title, caption), of_source in zip(titles.items(), (False, True), strict=True):
+        own = [row for row in rows if row["metric"].startswith("source_") is of_source]
+        columns = list(dict.fromkeys((row["variant"], row["domain"]) for row in own))
+        body: list[list[Cell]] = []
+        for method, setting in dict.fromkeys((row["method"], row["setting"]) for row in own):
+            same = [row for row in own if (row["method"], row["setting"]) == (method, setting)]
+            by_variant = {row["variant"]: row for row in reversed(same)}
+            values = {} if of_source else paper.get(method, {}).get(setting, {})
+            cells: list[Cell] = [
+                _measurement(by_variant[variant], values.get(domain))
+                if variant in by_variant
+                else "-"
+                for variant, domain in columns
+            ]
+            draws = max(len(row["seeds"]) for row in same)
+            body.append([f"{method}, {setting}", *cells, draws])
+        if body:
+            metric = own[0]["metric"].removeprefix("source_")
+            header = ["method, labels", *(f"{domain}, %" for _, domain in columns), "draws"]
+            task = str(rows[0]["task"])
+            tables.append(Table(f"{title}: {metric}, %", header, body, caption, task))
+    return tables
+
+
+def _measurement(row: Mapping[str, Any], paper: float | None) -> Measurement:
+    std = 100 * row["std"] if len(row["seeds"]) > 1 else math.nan
+    return Measurement(100 * row["mean"], std, None if paper is None else PaperValue(100 * paper))

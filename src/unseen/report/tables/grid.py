@@ -1,9 +1,7 @@
-"""A grid's results on disk: summary.json, table.md, table.csv, runs.json."""
+"""Results of `unseen bench`: summary.json, table.md and runs.json."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from collections import Counter
@@ -11,249 +9,204 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unseen.report.statistics import confidence_half_width, mean_and_std
-from unseen.report.tables import markdown, percent
-from unseen.report.tables.grid_runs import SELECTIONS, Part, measured_run, parts_of, summarize
-
-# What runs.json tells of a run's configuration.
-CONFIG_FIELDS = (
-    "run",
-    "preset",
-    "loop",
-    "settings",
-    "model",
-    "commit",
-    "versions",
-    "device",
-    "processor",
-    "threads",
-    "trained_on",
+from unseen.report.tables.grid_runs import (
+    SELECTIONS,
+    Run,
+    VariantRuns,
+    add_metrics,
+    split_by_variant,
+    summarize,
 )
-WIDE = 8  # figures in a row; more of them stand below each other, with a column for each method
+from unseen.report.tables.text import markdown, percent, percent_with_std
+
+# Fields of a run's config.json that runs.json repeats.
+CONFIG_FIELDS = (
+    "format", "run", "preset", "loop", "settings", "model", "commit", "versions", "device",
+    "processor", "threads", "trained_on",
+)  # fmt: skip
+MAX_COLUMNS = 8  # domains and averages; with more, methods become the columns
+NOT_SIGNIFICANT = "not significant (95 % CI includes 0)"
 
 
-def result_pages(
+def result_files(
     facts: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """The rows of summary.json, and the text of every file, by name."""
-    measured = [measured_run(facts, run) for run in runs]
-    parts = parts_of(facts, measured)
+    """Return the rows of summary.json, and the text of every file by name."""
+    measured = [add_metrics(facts, run) for run in runs]
+    parts = split_by_variant(facts, measured)
     rows = [row for part in parts for row in summarize(facts, part)]
-    pages = {
+    published = {**facts, "runs": [_published_fields(run) for run in measured]}
+    files = {
         "summary.json": json.dumps(rows, indent=1) + "\n",
-        "table.csv": as_csv(rows),
-        "table.md": page(facts, parts),
-        "runs.json": json.dumps({**facts, "runs": [_facts_of(run) for run in measured]}, indent=1)
-        + "\n",
+        "table.md": markdown_page(facts, parts),
+        "runs.json": json.dumps(published, indent=1) + "\n",
     }
-    return rows, pages
+    return rows, files
 
 
-def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The rows of a summary, for a spreadsheet."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({**row, "seeds": " ".join(map(str, row["seeds"]))} for row in rows)
-    return out.getvalue()
-
-
-def _facts_of(run: Mapping[str, Any]) -> dict[str, Any]:
+def _published_fields(run: Run) -> dict[str, Any]:
     config = run["config"]
-    kept = {k: config[k] for k in CONFIG_FIELDS if k in config}
-    same = {
-        k: run[k]
-        for k in ("variant", "method", "setting", "seed", "steps", "seconds", "chosen", "figures")
-    }
-    return {**same, **kept}
+    names = ("variant", "method", "setting", "seed", "steps", "seconds", "chosen", "figures")
+    fields = {name: config[name] for name in CONFIG_FIELDS if name in config}
+    return {**{name: run[name] for name in names}, **fields}
 
 
-# ------------------------------------------------------------------------------------------------------ the page
-
-
-def page(facts: Mapping[str, Any], parts: Sequence[Part]) -> str:
-    """All tables as one page of Markdown, a section for each variant."""
+def markdown_page(facts: Mapping[str, Any], parts: Sequence[VariantRuns]) -> str:
+    """Return all tables as one Markdown page, a section for each variant."""
     runs = [run for part in parts for run in part.runs]
     seeds = sorted({run["seed"] for run in runs})
     commits = sorted({str(run["config"].get("commit")) for run in runs})
-    told = [
-        f"# {facts['task']}: {facts['metric']}, %",
-        f"Made by `{facts['command']}` from the records of its runs{_carried(parts)}; seeds {', '.join(map(str, seeds))}; commit "
-        f"{', '.join(commits)}; last checkpoints unless a column says otherwise; mean ± std over seeds; in brackets what the "
-        f"paper reports. {_looked_at(facts)}{_computed_by(parts)}"
-        f"Seconds are of training, one thread a run, on whatever else the machine was doing.",
+    samples = facts.get("samples")
+    header = [
+        f"Command: `{facts['command']}`{_carried_over(parts)}.",
+        f"Seeds: {', '.join(map(str, seeds))}. Commits: {', '.join(commits)}.",
+        "Last checkpoint unless a column says otherwise; mean ± std over seeds; in brackets the "
+        "value in the paper.",
+        f"At most {samples} random samples of each domain." if samples else "",
+        _processors(parts),
+        "Seconds: training time, one thread per run, under the machine's load at the time.",
     ]
+    sections = [f"# {facts['task']}: {facts['metric']}, %", " ".join(filter(None, header))]
     for part in parts:
         if len(parts) > 1:
-            told.append(f"## {part.variant}" if part.source else "## all variants together")
-        told += _section(part, facts.get("first_row"))
+            sections.append(f"## {part.variant}" if part.source else "## all variants together")
+        sections += _section(part, facts.get("first_row"))
     if any("oracle" in run["figures"] for run in runs):
-        told.append("\n".join(f"- {name}: {what}" for name, what in SELECTIONS.items()))
-    told.append(
-        "The intervals are Student's t over paired seeds: they hold the mean difference between seeds, not between data sets. "
-        "With three seeds one is 2.5 times the standard deviation of the differences, so only differences above that are told "
-        "apart."
+        sections.append("\n".join(f"- {name}: {text}" for name, text in SELECTIONS.items()))
+    sections.append(
+        "95 % CI: Student's t interval of the mean paired difference over seeds. It covers "
+        "variation between seeds, not between data sets. With three seeds its half-width is 2.5 "
+        "times the standard deviation of the differences; smaller differences are not significant."
     )
-    return "\n\n".join(told) + "\n"
+    return "\n\n".join(sections) + "\n"
 
 
-def _each_once(parts: Sequence[Part]) -> list[dict[str, Any]]:
-    return [
-        run for part in parts if part.source for run in part.runs
-    ]  # all variants together have no source
+def _unmerged_runs(parts: Sequence[VariantRuns]) -> list[Run]:
+    return [run for part in parts if part.source for run in part.runs]
 
 
-def _carried(parts: Sequence[Part]) -> str:
-    runs = _each_once(parts)
+def _carried_over(parts: Sequence[VariantRuns]) -> str:
+    runs = _unmerged_runs(parts)
     count = sum("records" not in run for run in runs)
-    return f", {count} of {len(runs)} as published earlier" if count else ""
+    return f" ({count} of {len(runs)} runs from an earlier publication)" if count else ""
 
 
-def _computed_by(parts: Sequence[Part]) -> str:
-    """Where runs of one seed may differ because processors round differently."""
-    kinds = Counter(
-        run["config"].get("processor", "one that the run does not name")
-        for run in _each_once(parts)
-    )
-    if len(kinds) < 2:
+def _processors(parts: Sequence[VariantRuns]) -> str:
+    """Return a sentence on the processors if there are several: rounding differs between them."""
+    counts = Counter(run["config"].get("processor", "unknown") for run in _unmerged_runs(parts))
+    if len(counts) < 2:
         return ""
-    told = "; ".join(f"{count} runs on {kind}" for kind, count in kinds.most_common())
-    return f"Processors round differently, and a seed does not tie runs of two of them together: {told}. "
-
-
-def _looked_at(facts: Mapping[str, Any]) -> str:
+    kinds = "; ".join(f"{count} runs on {kind}" for kind, count in counts.most_common())
     return (
-        f"At most {facts['samples']} random samples of each domain. "
-        if facts.get("samples")
-        else ""
+        "Rounding differs between processors, so equal seeds on different processors are not "
+        f"paired exactly: {kinds}."
     )
 
 
-def _section(part: Part, first_row: str | None) -> list[str]:
+def _section(part: VariantRuns, first_row: str | None) -> list[str]:
     groups = part.groups()
-    told = [
-        _across(part, groups)
-        if len(part.domains) + len(part.averages) <= WIDE
-        else _down(part, groups)
-    ]
+    wide = len(part.domains) + len(part.averages) > MAX_COLUMNS
+    section = [_methods_as_columns(part, groups) if wide else _methods_as_rows(part, groups)]
     if selections := _selection_table(groups):
-        told += ["Which checkpoint:", selections]
+        section += ["Checkpoint selection:", selections]
     base = groups[0][0]["label"]
-    if (first_row is None or base == first_row) and (compared := _comparison(part, groups)):
-        told += [f"Against {base}, seed by seed:", compared]
-    return told
+    if (first_row is None or base == first_row) and (comparison := _comparison(part, groups)):
+        section += [f"Difference to {base}, paired by seed:", comparison]
+    return section
 
 
-def _names(part: Part) -> list[str]:
+def _domains_and_averages(part: VariantRuns) -> list[str]:
     return [*([part.source] if part.source else []), *part.domains, *part.averages]
 
 
-def _across(part: Part, groups: Sequence[list[dict[str, Any]]]) -> str:
-    """A row for each method."""
-    header = ["", *(_heading(part, name) for name in _names(part)), "updates", "seconds", "seeds"]
-    return markdown(
-        header,
-        [
-            [runs[0]["label"], *(_cell(part, runs, n) for n in _names(part)), *_cost(runs)]
-            for runs in groups
-        ],
-    )
+def _methods_as_rows(part: VariantRuns, groups: Sequence[list[Run]]) -> str:
+    names = _domains_and_averages(part)
+    header = ["", *(_heading(part, name) for name in names), "updates", "seconds", "seeds"]
+    rows = [
+        [runs[0]["label"], *(_cell(part, runs, name) for name in names), *_cost(runs)]
+        for runs in groups
+    ]
+    return markdown(header, rows)
 
 
-def _down(part: Part, groups: Sequence[list[dict[str, Any]]]) -> str:
-    """A column for each method."""
+def _methods_as_columns(part: VariantRuns, groups: Sequence[list[Run]]) -> str:
     header = ["", *(runs[0]["label"] for runs in groups)]
-    body = [
+    rows = [
         [_heading(part, name), *(_cell(part, runs, name) for runs in groups)]
-        for name in _names(part)
+        for name in _domains_and_averages(part)
     ]
     costs = zip(("updates", "seconds", "seeds"), *(_cost(runs) for runs in groups), strict=True)
-    return markdown(header, [*body, *(list(row) for row in costs)])
+    return markdown(header, [*rows, *(list(row) for row in costs)])
 
 
-def _heading(part: Part, name: str) -> str:
-    return f"{name} (source)" if name == part.source else name
+def _heading(part: VariantRuns, name: str) -> str:
+    return f"{name} (source)" if name == part.source and name != "source" else name
 
 
-def _cost(runs: Sequence[Mapping[str, Any]]) -> list[Any]:
+def _cost(runs: Sequence[Run]) -> list[Any]:
     seconds, _ = mean_and_std([run["seconds"] for run in runs])
     return [runs[0]["steps"], f"{seconds:.0f}", len(runs)]
 
 
-def _cell(part: Part, runs: Sequence[Mapping[str, Any]], name: str) -> str:
-    reported = paper_figure(runs[0]["paper"], part, name)
-    return _spread([run["figures"]["last"][name] for run in runs]) + (
-        f" [{reported}]" if reported else ""
-    )
+def _cell(part: VariantRuns, runs: Sequence[Run], name: str) -> str:
+    paper = _paper_cell(runs[0]["paper"], part, name)
+    values = [run["figures"]["last"][name] for run in runs]
+    return percent_with_std(*mean_and_std(values), len(runs)) + (f" [{paper}]" if paper else "")
 
 
-def paper_figure(paper: Mapping[str, float], part: Part, name: str) -> str:
-    """What the paper reports for a domain or an average: of the same domains, else of its own, which is said."""
-    over = part.averages.get(name)
-    if over is not None and all(d in paper for d in over):
-        return percent(math.fsum(paper[d] for d in over) / len(over))
+def _paper_cell(paper: Mapping[str, float], part: VariantRuns, name: str) -> str:
+    """Return the paper's value for a domain or an average; a remark if its domains differ."""
+    averaged = part.averages.get(name)
+    if averaged is not None and all(d in paper for d in averaged):
+        return percent(math.fsum(paper[d] for d in averaged) / len(averaged))
     if name in paper:
-        return percent(paper[name]) + (" over its own domains" if over is not None else "")
+        return percent(paper[name]) + (" over its own domains" if averaged is not None else "")
     return ""
 
 
-def _spread(values: Sequence[float]) -> str:
-    mean, std = mean_and_std(values)
-    return f"{percent(mean)} ± {percent(std)}" if len(values) > 1 else percent(mean)
-
-
-def _selection_table(groups: Sequence[list[dict[str, Any]]]) -> str:
+def _selection_table(groups: Sequence[list[Run]]) -> str:
     rows = []
     for runs in groups:
         if all("oracle" in run["figures"] for run in runs):
-            rows.append(
-                [
-                    runs[0]["label"],
-                    *(
-                        _spread([run["figures"][name]["average"] for run in runs])
-                        for name in SELECTIONS
-                    ),
-                ]
-            )
+            cells = []
+            for name in SELECTIONS:
+                values = [run["figures"][name]["average"] for run in runs]
+                cells.append(percent_with_std(*mean_and_std(values), len(values)))
+            rows.append([runs[0]["label"], *cells])
     return markdown(["average, unseen", *SELECTIONS], rows) if rows else ""
 
 
-def _verdict(mean: float, half: float) -> str:
-    return "cannot be told apart" if abs(mean) <= half else "above" if mean > 0 else "below"
-
-
-def _comparison(part: Part, groups: Sequence[list[dict[str, Any]]]) -> str:
-    """Every row against the first, seed by seed."""
+def _comparison(part: VariantRuns, groups: Sequence[list[Run]]) -> str:
+    """Return the difference of every row to the first, paired by seed."""
     base, *others = groups
-    of_seed = {run["seed"]: run["figures"]["last"] for run in base}
+    base_by_seed = {run["seed"]: run["figures"]["last"] for run in base}
     rows = []
     for runs in others:
         pairs = [
-            (run["figures"]["last"], of_seed[run["seed"]]) for run in runs if run["seed"] in of_seed
+            (run["figures"]["last"], base_by_seed[run["seed"]])
+            for run in runs
+            if run["seed"] in base_by_seed
         ]
         if not pairs:
             continue
-        gains = [ours["average"] - theirs["average"] for ours, theirs in pairs]
+        gains = [values["average"] - reference["average"] for values, reference in pairs]
         half, (mean, _) = confidence_half_width(gains), mean_and_std(gains)
-        above = sum(
-            math.fsum(ours[d] - theirs[d] for ours, theirs in pairs) > 0 for d in part.domains
-        )
-        told = ["one seed", "-"] if half is None else [f"± {100 * half:.1f}", _verdict(mean, half)]
-        by_seed = ", ".join(f"{100 * gain:+.1f}" for gain in gains)
-        rows.append(
-            [
-                runs[0]["label"],
-                f"{100 * mean:+.1f}",
-                *told,
-                f"{above} of {len(part.domains)}",
-                by_seed,
-            ]
-        )
-    header = [
-        "average, unseen, points",
-        "mean",
-        "95 % interval",
-        "so it is",
-        "domains above",
-        "by seed",
-    ]
+        higher = sum(math.fsum(v[d] - ref[d] for v, ref in pairs) > 0 for d in part.domains)
+        rows.append([
+            runs[0]["label"],
+            f"{100 * mean:+.1f}",
+            "one seed" if half is None else f"± {100 * half:.1f}",
+            _verdict(mean, half),
+            f"{higher} of {len(part.domains)}",
+            ", ".join(f"{100 * gain:+.1f}" for gain in gains),
+        ])  # fmt: skip
+    header = ["average, unseen, points", "mean", "95 % CI", "verdict", "domains higher", "by seed"]
     return markdown(header, rows) if rows else ""
+
+
+def _verdict(mean: float, half: float | None) -> str:
+    if half is None:
+        return "-"
+    if abs(mean) <= half:
+        return NOT_SIGNIFICANT
+    return "higher" if mean > 0 else "lower"

@@ -1,4 +1,4 @@
-"""The figures of a grid's runs, from their records alone: which checkpoint, averages, means over seeds, intervals."""
+"""Metrics of a grid's runs from their records: checkpoint selection and averages."""
 
 from __future__ import annotations
 
@@ -10,138 +10,127 @@ from typing import Any
 
 from unseen.report.statistics import mean_and_std
 
+Run = dict[str, Any]
 SELECTIONS = {
     "last": "the last checkpoint",
-    "source-val": "the kept checkpoint that is best on held-out source data",
-    "oracle": "the kept checkpoint that is best on the targets themselves: not a fair choice, an upper bound",
+    "source-val": "the checkpoint that is best on held-out source data",
+    "oracle": "the checkpoint that is best on the targets: not a fair choice, an upper bound",
 }
 
 
-def parts_of(facts: Mapping[str, Any], measured: Sequence[dict[str, Any]]) -> list[Part]:
-    """The runs by variant; last all variants together, where that means something."""
-    parts = [Part.of(facts, variant, measured) for variant in facts["variants"]]
-    parts = [part for part in parts if part.runs]
-    together = _together(parts)
-    return parts if together is None else [*parts, together]
-
-
 @dataclass(frozen=True)
-class Part:
-    """The runs of one variant of the task, or of all variants together."""
+class VariantRuns:
+    """The runs of one variant of the task, or of all variants together (no source)."""
 
     variant: str
     source: str | None
     domains: list[str]
     averages: dict[str, list[str]]
-    runs: list[dict[str, Any]]
+    runs: list[Run]
 
-    @classmethod
-    def of(cls, facts: Mapping[str, Any], variant: str, measured: Sequence[dict[str, Any]]) -> Part:
-        told = facts["variants"][variant]
-        runs = [run for run in measured if run["variant"] == variant]
-        return cls(
-            variant,
-            told["source"],
-            told["domains"],
-            averages_over(told["domains"], facts["averages"]),
-            runs,
-        )
-
-    def groups(self) -> list[list[dict[str, Any]]]:
-        """The runs that differ by their seed alone, in the order of the grid."""
-        groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    def groups(self) -> list[list[Run]]:
+        """Return the runs that differ only in their seed, in the order of the grid."""
+        groups: dict[tuple[str, str], list[Run]] = {}
         for run in self.runs:
             groups.setdefault((run["method"], run["setting"]), []).append(run)
         return list(groups.values())
 
 
+def split_by_variant(facts: Mapping[str, Any], runs: Sequence[Run]) -> list[VariantRuns]:
+    """Return the runs by variant, then all variants together if their domains are distinct."""
+    parts = []
+    for variant, about in facts["variants"].items():
+        own = [run for run in runs if run["variant"] == variant]
+        averages = averages_over(about["domains"], facts["averages"])
+        if own:
+            parts.append(VariantRuns(variant, about["source"], about["domains"], averages, own))
+    merged = _merge_variants(parts)
+    return parts if merged is None else [*parts, merged]
+
+
 def averages_over(
-    domains: Sequence[str], asked: Mapping[str, Sequence[str]]
+    domains: Sequence[str], patterns: Mapping[str, Sequence[str]]
 ) -> dict[str, list[str]]:
-    """Which domains each average is over: all, and those that a grid names, by patterns such as fog/* if it likes."""
-    found = {"average": list(domains)}
-    for name, patterns in asked.items():
-        matches = [[d for d in domains if fnmatch.fnmatchcase(d, pattern)] for pattern in patterns]
+    """Return the domains of each average: of all domains, and of each pattern such as fog/*."""
+    averages = {"average": list(domains)}
+    for name, globs in patterns.items():
+        matches = [[d for d in domains if fnmatch.fnmatchcase(d, pattern)] for pattern in globs]
         if all(matches):
-            found[name] = list(dict.fromkeys(d for match in matches for d in match))
-    return found
+            averages[name] = list(dict.fromkeys(d for match in matches for d in match))
+    return averages
 
 
-def _together(parts: Sequence[Part]) -> Part | None:
-    """All variants as one table, where their domains are different ones: a run is then one seed's of every variant."""
+def _merge_variants(parts: Sequence[VariantRuns]) -> VariantRuns | None:
+    """Merge the runs of all variants that share method, setting and seed.
+
+    None for a single variant, and if variants share domains.
+    """
     domains = [d for part in parts for d in part.domains]
     if len(parts) < 2 or len(set(domains)) < len(domains):
         return None
     merged = []
-    for key in dict.fromkeys((run["method"], run["setting"], run["seed"]) for run in parts[0].runs):
-        same = [
-            run
-            for part in parts
-            for run in part.runs
-            if (run["method"], run["setting"], run["seed"]) == key
-        ]
+    for key in dict.fromkeys(map(_key, parts[0].runs)):
+        same = [run for part in parts for run in part.runs if _key(run) == key]
         if len(same) == len(parts):
-            selections = [
-                name for name in SELECTIONS if all(name in run["figures"] for run in same)
-            ]
-            figures = {}
-            for name in selections:
-                by_domain = {
-                    d: run["figures"][name][d]
-                    for run in same
-                    for d in domains
-                    if d in run["figures"][name]
-                }
-                figures[name] = {
-                    **by_domain,
-                    "average": math.fsum(by_domain.values()) / len(by_domain),
-                }
-            merged.append(
-                {
-                    **same[0],
-                    "figures": figures,
-                    "seconds": math.fsum(run["seconds"] for run in same),
-                }
-            )
-    return Part("all", None, domains, {"average": domains}, merged) if merged else None
+            merged.append(_merge_runs(same, domains))
+    return VariantRuns("all", None, domains, {"average": domains}, merged) if merged else None
+
+
+def _key(run: Run) -> tuple[str, str, int]:
+    return run["method"], run["setting"], run["seed"]
+
+
+def _merge_runs(runs: Sequence[Run], domains: Sequence[str]) -> Run:
+    figures = {}
+    for name in SELECTIONS:
+        if all(name in run["figures"] for run in runs):
+            values = {
+                d: run["figures"][name][d]
+                for run in runs
+                for d in domains
+                if d in run["figures"][name]
+            }
+            figures[name] = {**values, "average": math.fsum(values.values()) / len(values)}
+    seconds = math.fsum(run["seconds"] for run in runs)
+    return {**runs[0], "figures": figures, "seconds": seconds}
 
 
 def select_checkpoints(
     values: Mapping[int, Mapping[str, float]], held_out: Mapping[int, float], domains: Sequence[str]
 ) -> dict[str, int]:
-    """The step each selection chooses, from the figures of every kept step; of equals the later."""
+    """Return the step of each selection, given the metrics of every checkpoint.
+
+    The later of two equal checkpoints wins.
+    """
     steps = sorted(values)
-    chosen = {"last": steps[-1]}
+    selected = {"last": steps[-1]}
     if len(steps) > 1:
-        seen = [step for step in steps if step in held_out]
-        chosen["source-val"] = max(seen, key=lambda step: (held_out[step], step))
-        chosen["oracle"] = max(
+        evaluated = [step for step in steps if step in held_out]
+        selected["source-val"] = max(evaluated, key=lambda step: (held_out[step], step))
+        selected["oracle"] = max(
             steps, key=lambda step: (math.fsum(values[step][d] for d in domains), step)
         )
-    return chosen
+    return selected
 
 
-def measured_run(facts: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's figures by selection and domain, averages among them: from its records, or as published earlier."""
-    told = facts["variants"][run["variant"]]
-    wanted = [*told["domains"], told["source"]]
-    found = dict(run) if "figures" in run else {**run, **_figures_of(facts, run, wanted)}
-    averages = averages_over(told["domains"], facts["averages"])
-    found["figures"] = {
-        name: {
-            **{d: by_domain[d] for d in wanted},
-            **{
-                label: math.fsum(by_domain[d] for d in domains) / len(domains)
-                for label, domains in averages.items()
-            },
-        }
-        for name, by_domain in found["figures"].items()
-    }
-    return found
+def add_metrics(facts: Mapping[str, Any], run: Mapping[str, Any]) -> Run:
+    """Return the run with its metrics by selection and domain, averages included.
+
+    They come from its records, or are those of an earlier publication.
+    """
+    about = facts["variants"][run["variant"]]
+    domains = [*about["domains"], about["source"]]
+    result = dict(run) if "figures" in run else {**run, **_read_metrics(facts, run, domains)}
+    averages = averages_over(about["domains"], facts["averages"])
+    figures = {}
+    for name, values in result["figures"].items():
+        means = {k: math.fsum(values[d] for d in ds) / len(ds) for k, ds in averages.items()}
+        figures[name] = {**{d: values[d] for d in domains}, **means}
+    return {**result, "figures": figures}
 
 
-def _figures_of(
-    facts: Mapping[str, Any], run: Mapping[str, Any], wanted: Sequence[str]
+def _read_metrics(
+    facts: Mapping[str, Any], run: Mapping[str, Any], domains: Sequence[str]
 ) -> dict[str, Any]:
     values: dict[int, dict[str, float]] = {}
     held_out: dict[int, float] = {}
@@ -153,25 +142,30 @@ def _figures_of(
             held_out[record["step"]] = record["value"]
         elif record["metric"] == "seconds_per_step":
             pace.append(record["value"])
-    values = {
-        step: figures for step, figures in values.items() if set(wanted) <= set(figures)
-    }  # a domain may have come later
-    chosen = select_checkpoints(values, held_out, facts["variants"][run["variant"]]["domains"])
+    # A domain may have been added to the task after some checkpoints were evaluated.
+    values = {step: v for step, v in values.items() if set(domains) <= set(v)}
+    selected = select_checkpoints(values, held_out, facts["variants"][run["variant"]]["domains"])
     steps = run["config"]["loop"]["steps"]
-    return {"figures": {name: values[step] for name, step in chosen.items()}, "chosen": chosen, "steps": steps,
-            "seconds": pace[-1] * steps if pace else math.nan}  # fmt: skip
+    return {
+        "figures": {name: values[step] for name, step in selected.items()},
+        "chosen": selected,
+        "steps": steps,
+        "seconds": pace[-1] * steps if pace else math.nan,
+    }
 
 
-def summarize(facts: Mapping[str, Any], part: Part) -> list[dict[str, Any]]:
+def summarize(facts: Mapping[str, Any], part: VariantRuns) -> list[dict[str, Any]]:
+    """Return a row for each group, selection and domain: mean and standard deviation over seeds."""
     rows = []
-    for runs in part.groups():
+    for group in part.groups():
         for selection in SELECTIONS:
-            having = [run for run in runs if selection in run["figures"]]
-            for domain in (*part.domains, *part.averages) if having else ():
-                mean, std = mean_and_std([run["figures"][selection][domain] for run in having])
+            runs = [run for run in group if selection in run["figures"]]
+            for domain in (*part.domains, *part.averages) if runs else ():
+                mean, std = mean_and_std([run["figures"][selection][domain] for run in runs])
                 rows.append({
-                    "task": facts["task"], "variant": part.variant, "method": runs[0]["method"], "setting": runs[0]["setting"],
-                    "domain": domain, "metric": facts["metric"], "selection": selection, "mean": mean, "std": std,
-                    "seeds": [run["seed"] for run in having],
+                    "task": facts["task"], "variant": part.variant, "method": group[0]["method"],
+                    "setting": group[0]["setting"], "domain": domain, "metric": facts["metric"],
+                    "selection": selection, "mean": mean, "std": std,
+                    "seeds": [run["seed"] for run in runs],
                 })  # fmt: skip
     return rows

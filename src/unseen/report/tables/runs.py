@@ -1,4 +1,4 @@
-"""The tables of a report: results beside the paper's, ablations, what every run was told and cost."""
+"""Tables of the report page: results, ablations, domain scores, the list of runs."""
 
 from __future__ import annotations
 
@@ -8,227 +8,228 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
-from unseen.report.figures.curves import GRADED
-from unseen.report.figures.domains import MEANING, MOST_DOMAINS, ablations
+from unseen.report.ablations import ABLATIONS, find_ablations
 from unseen.report.groups import Group, TaskRuns
-from unseen.report.paper import ablation_figure, paper_figure
-from unseen.report.runs import FinishedRun
-from unseen.report.tables.table import Cell, Figure, Table
+from unseen.report.paper import ablation_value, paper_value
+from unseen.report.runs import DOMAIN_SCORE, SCORE_THRESHOLD, FinishedRun
+from unseen.report.severities import MAX_DOMAINS, SEVERITY
+from unseen.report.statistics import mean_and_std
+from unseen.report.tables.table import Cell, Measurement, Table
 
 
-def figure(task: TaskRuns, group: Group, domains: Sequence[str]) -> Figure:
-    """A group's figure for a domain or an average, with the paper's where the group is the method as it is."""
+def measure(task: TaskRuns, group: Group, domains: Sequence[str]) -> Measurement:
+    """Return a group's value for a domain or an average, beside the paper's if settings match."""
     every = len(domains) == len(task.domains) and len(domains) > 1
-    reported = (
-        None
-        if group.differs
-        else paper_figure(task.task, task.variant, group.method, domains, every)
-    )
-    return Figure.of(group.over(domains), reported)
+    paper = None
+    if not group.changes:
+        paper = paper_value(task.task, task.variant, group.method, domains, every)
+    return Measurement.of(group.averages(domains), paper)
 
 
-def best_marked(rows: list[list[Cell]]) -> list[list[Cell]]:
-    """The same rows with the best figure of each column marked, where there is something to choose."""
+def mark_best(rows: list[list[Cell]]) -> list[list[Cell]]:
+    """Mark the best measurement of each column, if there are several rows."""
     if len(rows) < 2:
         return rows
     columns = [list(column) for column in zip(*rows, strict=True)]
     for column in columns:
-        figures = [cell for cell in column if isinstance(cell, Figure)]
-        if len(figures) == len(column):
-            top = max(round(cell.mean, 1) for cell in figures)
-            column[:] = [replace(cell, best=round(cell.mean, 1) == top) for cell in figures]
+        cells = [cell for cell in column if isinstance(cell, Measurement)]
+        if len(cells) == len(column):
+            top = max(round(cell.mean, 1) for cell in cells)
+            column[:] = [replace(cell, best=round(cell.mean, 1) == top) for cell in cells]
     return [list(row) for row in zip(*columns, strict=True)]
 
 
-def results(task: TaskRuns) -> list[Table]:
-    """One row for each method and setting, one column for each domain; averages where there are many."""
-    shown: dict[str, list[str]] = {f"{task.source} (source)": [task.source]}
-    graded = [GRADED.fullmatch(d) for d in task.domains]
-    many = len(task.domains) > MOST_DOMAINS
+def results_tables(task: TaskRuns) -> list[Table]:
+    """Return a row for each group and a column for each domain; averages if there are many."""
+    columns: dict[str, list[str]] = {task.source_label: [task.source]}
+    graded = [SEVERITY.fullmatch(d) for d in task.domains]
+    many = len(task.domains) > MAX_DOMAINS
     if many and all(graded):
         for level in sorted({int(m[2]) for m in graded if m}):
-            shown[f"severity {level}"] = [d for d in task.domains if d.endswith(f"/{level}")]
+            columns[f"severity {level}"] = [d for d in task.domains if d.endswith(f"/{level}")]
     elif not many:
-        shown |= {d: [d] for d in task.domains}
-    shown["average, unseen"] = task.domains
+        columns |= {d: [d] for d in task.domains}
+    if task.domains:
+        columns["average, unseen"] = task.domains
     rows: list[list[Cell]] = [
         [
             g.label,
-            *(figure(task, g, domains) for domains in shown.values()),
+            *(measure(task, g, domains) for domains in columns.values()),
             g.runs[0].steps,
             len(g.runs),
         ]
         for g in task.groups
     ]
     title = f"Results: {task.metric}, %"
-    header = ["method", *shown, "updates", "seeds"]
-    tables = [Table(title, header, best_marked(rows), _results_caption(task), task.title)]
+    header = ["method", *columns, "updates", "seeds"]
+    tables = [Table(title, header, mark_best(rows), _results_caption(task), task.title)]
     if many:
-        tables.append(_by_kind(task, all(graded)))
+        tables.append(_table_by_corruption(task, all(graded)))
     return tables
 
 
 def _results_caption(task: TaskRuns) -> str:
-    told = [
-        f"Every model learned from {task.source} alone and was then examined on domains it had never seen; figures are of the "
-        "last "
-        "checkpoint, mean ± standard deviation over seeds; the best of a column is bold."
-    ]
-    plain = [g for g in task.groups if not g.differs and len(task.of(g.method)) > 1]
-    if plain:
-        told.append(
-            "A method's name alone stands for its plainest settings here; other rows name what differs."
+    if not task.domains:
+        return (
+            "Held-out source data only: no run was evaluated on unseen domains yet. "
+            "Run `unseen evaluate` on each run folder, then `unseen report` again."
         )
-    reported = [
-        paper_figure(task.task, task.variant, g.method, task.domains, True)
-        for g in task.groups
-        if not g.differs
+    sentences = [
+        "Models are trained on the source domain only. Values are of the last checkpoint, mean ± "
+        "standard deviation over seeds. Bold: best of the column."
     ]
-    if any(reported):
-        told.append("The small line is what the paper reports, and in brackets ours minus that.")
-        if remarks := {r.remark for r in reported if r and r.remark}:
-            told.append(f"The paper's average is {', '.join(sorted(remarks))}.")
-    return " ".join(told)
+    if any(not g.changes and len(task.of(g.method)) > 1 for g in task.groups):
+        sentences.append("Rows with settings differ from the method's base row in those settings.")
+    values = [
+        paper_value(task.task, task.variant, g.method, task.domains, True)
+        for g in task.groups
+        if not g.changes
+    ]
+    if any(values):
+        sentences.append("Small: value in the paper (ours minus the paper's).")
+        if remarks := {value.remark for value in values if value and value.remark}:
+            sentences.append(f"The paper's average is {', '.join(sorted(remarks))}.")
+    return " ".join(sentences)
 
 
-def _by_kind(task: TaskRuns, graded: bool) -> Table:
-    """A row for each corruption, or for each domain, and a column for each method."""
-    kinds = {d: [d] for d in task.domains}
+def _table_by_corruption(task: TaskRuns, graded: bool) -> Table:
+    """Return a row for each corruption, or for each domain, and a column for each group."""
+    rows_by_name = {d: [d] for d in task.domains}
     if graded:
         names = dict.fromkeys(d.rpartition("/")[0] for d in task.domains)
-        kinds = {name: [d for d in task.domains if d.rpartition("/")[0] == name] for name in names}
+        rows_by_name = {n: [d for d in task.domains if d.rpartition("/")[0] == n] for n in names}
     rows: list[list[Cell]] = [
-        [name, *(figure(task, g, domains) for g in task.groups)] for name, domains in kinds.items()
+        [name, *(measure(task, g, domains) for g in task.groups)]
+        for name, domains in rows_by_name.items()
     ]
-    word = "corruption" if graded else "domain"
-    told = "The mean over all severities of each corruption." if graded else ""
-    return Table(
-        f"By {word}: {task.metric}, %",
-        [word, *(g.label for g in task.groups)],
-        rows,
-        told,
-        task.title,
-    )
+    kind = "corruption" if graded else "domain"
+    caption = "Mean over the severities of each corruption." if graded else ""
+    header = [kind, *(g.label for g in task.groups)]
+    return Table(f"By {kind}: {task.metric}, %", header, rows, caption, task.title)
 
 
 def ablation_table(task: TaskRuns) -> Table | None:
-    found = ablations(task)
-    if not found:
+    """Return a row for each ablation of the paper that there are runs of."""
+    ablations = find_ablations(task)
+    if not ablations:
         return None
+    values = {name: ablation_value(task.task, name) for name, _, _ in ablations}
     rows: list[list[Cell]] = [
         [
             name,
-            MEANING[name],
-            Figure.of(group.over(domains), ablation_figure(task.task, name)),
+            ABLATIONS[name],
+            Measurement.of(group.averages(domains), values[name]),
             len(group.runs),
         ]
-        for name, group, domains in found
+        for name, group, domains in ablations
     ]
-    remark = next(
-        (r.remark for name, _, _ in found if (r := ablation_figure(task.task, name)) and r.remark),
-        "",
-    )
-    told = (
-        f"The small line is what the paper reports, {remark}, and in brackets ours minus that."
-        if remark
-        else ""
-    )
-    return Table(
-        "Ablations: figures",
-        ["setting", "what it means", f"mean {task.metric}, unseen, %", "seeds"],
-        rows,
-        told,
-        task.title,
-    )
+    remark = next((value.remark for value in values.values() if value and value.remark), "")
+    caption = f"Small: value in the paper, {remark} (ours minus the paper's)." if remark else ""
+    header = ["ablation", "change", f"mean {task.metric}, unseen, %", "seeds"]
+    return Table("Ablations: values", header, rows, caption, task.title)
 
 
-def overview(tasks: Sequence[TaskRuns]) -> Table:
-    """One row for each task: how plain training and the best method did."""
+def domain_score_table(task: TaskRuns) -> Table | None:
+    """Return the domain scores that `unseen evaluate` recorded, beside metric and threshold."""
+    runs = [run for group in task.groups for run in group.runs if run.test_values(DOMAIN_SCORE)]
+    if not runs:
+        return None
+    rows: list[list[Cell]] = []
+    for group in task.groups:
+        scored = [run for run in group.runs if run in runs]
+        for domain in [task.source, *task.domains]:
+            scores = [run.test_values(DOMAIN_SCORE).get(domain) for run in scored]
+            known = [score for score in scores if score is not None]
+            if not known:
+                continue
+            thresholds = [run.test_values(SCORE_THRESHOLD).get(domain) for run in scored]
+            alarms = [
+                s > t
+                for s, t in zip(scores, thresholds, strict=True)
+                if s is not None and t is not None
+            ]
+            limits = [t for t in thresholds if t is not None]
+            rows.append([
+                group.label,
+                task.source_label if domain == task.source else domain,
+                Measurement.of([run.values[domain] for run in scored]),
+                f"{mean_and_std(known)[0]:.3g}",
+                f"{mean_and_std(limits)[0]:.3g}" if limits else "-",
+                f"{sum(alarms)} of {len(alarms)}" if alarms else "-",
+            ])  # fmt: skip
+    header = ["method", "domain", f"{task.metric}, %", "domain score", "threshold", "alarms"]
+    caption = (
+        "The domain score needs no labels; it is high for domains unlike the source. An alarm is a "
+        "score above the threshold, which the source exceeds with a probability of 1 %."
+    )
+    return Table("Domain scores", header, rows, caption, task.title)
+
+
+def overview_table(tasks: Sequence[TaskRuns]) -> Table:
+    """Return a row for each task with the averages of ERM and of the best method."""
     rows: list[list[Cell]] = []
     for task in tasks:
-        best = max(task.groups, key=lambda g: g.mean_and_std(task.domains)[0])
-        plain = next((g for g in task.of("erm") if not g.differs), None)
-        domains = (
-            ", ".join(task.domains) if len(task.domains) <= 5 else f"{len(task.domains)} domains"
-        )
-        runs = sum(len(g.runs) for g in task.groups)
+        best = max(task.groups, key=lambda g: g.mean_and_std(task.ranking_domains)[0])
+        erm = next((g for g in task.of("erm") if not g.changes), None)
+        names = task.domains if len(task.domains) <= 5 else [f"{len(task.domains)} domains"]
         rows.append([
-            task.title, task.source, domains, task.metric, Figure.of(plain.over(task.domains)) if plain else "-",
-            Figure.of(best.over(task.domains)), best.label, runs,
+            task.title, task.source, ", ".join(names) or "not evaluated", task.metric,
+            Measurement.of(erm.averages(task.ranking_domains)) if erm else "-",
+            Measurement.of(best.averages(task.ranking_domains)), best.label,
+            sum(len(g.runs) for g in task.groups),
         ])  # fmt: skip
-    header = [
-        "task",
-        "trained on",
-        "never seen",
-        "measured by",
-        "plain training (erm)",
-        "best here",
-        "which is",
-        "runs",
-    ]
-    told = "Averages over the unseen domains, in percent, mean ± standard deviation over seeds."
-    return Table("At a glance", header, rows, told)
+    header = ["task", "source", "unseen domains", "metric", "ERM", "best", "best method", "runs"]
+    caption = (
+        "Averages over the unseen domains in percent (of held-out source data if not evaluated), "
+        "mean ± standard deviation over seeds. ERM: empirical risk minimization, standard training."
+    )
+    return Table("Overview", header, rows, caption)
 
 
 def runs_table(tasks: Sequence[TaskRuns]) -> Table:
-    """What every run cost and where it came from."""
+    """Return time, memory and origin of every run."""
     rows: list[list[Cell]] = []
     for task in tasks:
         for group in task.groups:
             for run in group.runs:
                 config = run.config
-                device = f"{config.get('device', '?')}, {_threads(config.get('threads'))}"
+                versions = config.get("versions", {}).items()
                 rows.append([
-                    str(config["run"]), task.title, group.label, run.seed, run.steps, duration(run.seconds),
-                    memory(config.get("peak_memory")), str(config.get("commit") or "not recorded"), device,
-                    ", ".join(f"{name} {version}" for name, version in config.get("versions", {}).items()),
+                    str(config["run"]), task.title, group.label, run.seed, run.steps,
+                    _format_seconds(run.seconds), _format_megabytes(config.get("peak_memory")),
+                    str(config.get("commit") or "not recorded"), str(config.get("device", "?")),
+                    str(config.get("threads", "not recorded")),
+                    ", ".join(f"{name} {version}" for name, version in versions),
                 ])  # fmt: skip
     header = [
-        "run",
-        "task",
-        "method",
-        "seed",
-        "updates",
-        "training, s",
-        "peak memory, MB",
-        "commit",
-        "device",
-        "versions",
-    ]
-    told = "Seconds are of training alone, on whatever else the machine was doing; memory is the most the process held at once."
-    return Table("All runs", header, rows, told)
+        "run", "task", "method", "seed", "updates", "time, s", "memory, MB", "commit", "device",
+        "threads", "versions",
+    ]  # fmt: skip
+    caption = (
+        "Time is training time under the machine's load at the time; memory is the peak of the "
+        "process. Device, threads and versions are in the CSV and in the list below."
+    )
+    return Table("All runs", header, rows, caption, details=["device", "threads", "versions"])
 
 
-def _threads(count: int | None) -> str:
-    return "threads not recorded" if count is None else f"{count} thread{'' if count == 1 else 's'}"
-
-
-def duration(seconds: float) -> str:
+def _format_seconds(seconds: float) -> str:
     return "-" if math.isnan(seconds) else f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.1f}"
 
 
-def memory(count: int | None) -> str:
+def _format_megabytes(count: int | None) -> str:
     return "-" if count is None else f"{count / 1e6:.0f}"
 
 
 def command_of(run: FinishedRun) -> str:
-    """The command that trains this very run again, every setting spelled out."""
+    """Return the command that trains the run again, with every setting."""
     config = run.config
-    told = {**config["loop"], **config.get("model", {}), **config["settings"]}
-    words = [
-        "unseen",
-        "train",
-        str(config.get("task_word", config["task"])),
-        "--method",
-        config["method"],
-    ]
+    settings = {**config["loop"], **config.get("model", {}), **config["settings"]}
+    task = str(config.get("task_word", config["task"]))
+    words = ["unseen", "train", task, "--method", config["method"]]
     words += ["--preset", str(config["preset"])] if "preset" in config else []
     words += ["--seed", str(run.seed), "--out", f"runs/{config['run']}"]
-    for name, value in told.items():
-        plain = (
-            isinstance(value, str)
-            and value not in ("none", "true", "false")
-            and value.isidentifier()
-        )
-        words += ["--set", f"{name}={value if plain else json.dumps(value)}"]
+    for name, value in settings.items():
+        reserved = value in ("none", "true", "false")
+        is_word = isinstance(value, str) and not reserved and value.isidentifier()
+        words += ["--set", f"{name}={value if is_word else json.dumps(value)}"]
     return shlex.join(words)

@@ -1,4 +1,4 @@
-"""Uncertainty scores over domains, from plain numbers: rank correlations, how well source and target are told apart, tables."""
+"""Results of `unseen compare-scores`: summary.json, table.md and the tables of the report page."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unseen.report.statistics import mean_and_std, rank_correlation
-from unseen.report.tables import markdown, percent
-from unseen.report.tables.grid import as_csv
+from unseen.report.tables.table import Cell, Measurement, Table
+from unseen.report.tables.text import markdown, percent
 
-BAYES, BAYES_TOTAL = (
-    "bnn",
-    "bnn_total",
-)  # the variance between passes, as the paper has it, and that of the label itself
-SCORES_FILE = "scores.json"  # all that is known; the other files are made of it
-FEW = 10  # domains; with fewer a rank correlation says little
+# Variance between the passes of the Bayesian network, as in the paper, and total variance.
+BAYES, BAYES_TOTAL = "bnn", "bnn_total"
+SCORES_FILE = "scores.json"  # every value; the other files are derived from it
+FEW_DOMAINS = 10  # with fewer, a rank correlation says little
 METRICS = {
     "rank_correlation": "with error",
     "rank_correlation_bnn": "with bnn",
@@ -24,178 +22,194 @@ METRICS = {
     "auroc": "AUROC",
     "fpr95": "FPR95",
     "ms_per_1000": "ms per 1,000",
-    "cost_ratio": "x plain",
+    "cost_ratio": "cost ratio",
 }
-
-# ---------------------------------------------------------------------------------------------------- what is measured
-
-
-# ---
+RunAndScore = tuple[Mapping[str, Any], Mapping[str, Any]]
 
 
-def scores_by_seed(
-    facts: Mapping[str, Any],
-) -> dict[str, dict[int, tuple[Mapping[str, Any], Mapping[str, Any]]]]:
-    """For every score and seed, the run it is read off and what it gave there."""
-    found: dict[str, dict[int, tuple[Mapping[str, Any], Mapping[str, Any]]]] = {}
+def scores_by_seed(facts: Mapping[str, Any]) -> dict[str, dict[int, RunAndScore]]:
+    """Return, for every score and seed, the run and the values of the score."""
+    by_name: dict[str, dict[int, RunAndScore]] = {}
     for run in facts["runs"]:
         for name, score in run["scores"].items():
-            found.setdefault(name, {})[run["seed"]] = (run, score)
-    return found
+            by_name.setdefault(name, {})[run["seed"]] = (run, score)
+    return by_name
 
 
-def errors(facts: Mapping[str, Any], run: Mapping[str, Any]) -> list[float]:
-    """1 - the metric on each unseen domain."""
-    return [1 - run["values"][domain] for domain in facts["domains"]]
-
-
-def domain_scores(facts: Mapping[str, Any], score: Mapping[str, Any]) -> list[float]:
+def _domain_scores(facts: Mapping[str, Any], score: Mapping[str, Any]) -> list[float]:
     return [score["domains"][domain]["score"] for domain in facts["domains"]]
 
 
-def figures_of(
+def _evaluate_score(
     facts: Mapping[str, Any],
     run: Mapping[str, Any],
     score: Mapping[str, Any],
     bayes: Mapping[str, Mapping[str, Any]],
 ) -> dict[tuple[str, str], float]:
-    """What one score of one run is worth, by metric and domain; a rank correlation that is not defined is left out.
+    """Return the metrics of one score of one run by metric and domain.
 
-    `bayes` has what the Bayesian network of the same seed said, by the score's name.
+    `bayes` has the Bayesian scores of the same seed. Undefined rank correlations are left out.
     """
-    ours = domain_scores(facts, score)
+    scores = _domain_scores(facts, score)
+    errors = [1 - run["values"][domain] for domain in facts["domains"]]
     over_domains = {
-        "rank_correlation": rank_correlation(ours, errors(facts, run)),
+        "rank_correlation": rank_correlation(scores, errors),
         **{
-            f"rank_correlation_{name}": rank_correlation(ours, domain_scores(facts, theirs))
-            for name, theirs in bayes.items()
+            f"rank_correlation_{name}": rank_correlation(scores, _domain_scores(facts, other))
+            for name, other in bayes.items()
         },
         "ms_per_1000": score["ms_per_1000"],
         "cost_ratio": score["cost_ratio"],
     }
-    found = {
-        (metric, "average"): value for metric, value in over_domains.items() if value is not None
-    }
+    values = {(metric, "average"): v for metric, v in over_domains.items() if v is not None}
     for metric in ("auroc", "fpr95"):
         by_domain = {domain: score["domains"][domain][metric] for domain in facts["domains"]}
-        found |= {(metric, domain): value for domain, value in by_domain.items()}
-        found[metric, "average"] = math.fsum(by_domain.values()) / len(by_domain)
-    return found
+        values |= {(metric, domain): value for domain, value in by_domain.items()}
+        values[metric, "average"] = math.fsum(by_domain.values()) / len(by_domain)
+    return values
 
 
 def summarize(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A row for each score, metric and domain: mean and standard deviation over seeds."""
-    every, rows = scores_by_seed(facts), []
-    for name, by_seed in every.items():
-        others = [b for b in (BAYES, BAYES_TOTAL) if b != name]
-        found = {
-            seed: figures_of(
-                facts,
-                run,
-                score,
-                {b: every[b][seed][1] for b in others if seed in every.get(b, {})},
-            )
-            for seed, (run, score) in by_seed.items()
-        }
+    """Return a row for each score, metric and domain: mean and standard deviation over seeds."""
+    by_name, rows = scores_by_seed(facts), []
+    for name, by_seed in by_name.items():
+        values_by_seed = {}
+        for seed, (run, score) in by_seed.items():
+            others = [b for b in (BAYES, BAYES_TOTAL) if b != name and seed in by_name.get(b, {})]
+            bayes = {b: by_name[b][seed][1] for b in others}
+            values_by_seed[seed] = _evaluate_score(facts, run, score, bayes)
         for metric in METRICS:
             for domain in (*facts["domains"], "average"):
                 values = {
-                    seed: figures[metric, domain]
-                    for seed, figures in found.items()
-                    if (metric, domain) in figures
+                    seed: of_seed[metric, domain]
+                    for seed, of_seed in values_by_seed.items()
+                    if (metric, domain) in of_seed
                 }
                 if values:
                     mean, std = mean_and_std(list(values.values()))
                     rows.append({
-                        "task": facts["task"], "variant": facts["variant"], "method": name, "setting": "default",
-                        "domain": domain, "metric": metric, "selection": "last", "mean": mean, "std": std,
-                        "seeds": list(values),
+                        "task": facts["task"], "variant": facts["variant"], "method": name,
+                        "setting": "default", "domain": domain, "metric": metric,
+                        "selection": "last", "mean": mean, "std": std, "seeds": list(values),
                     })  # fmt: skip
     return rows
 
 
 def result_files(tasks: Sequence[Mapping[str, Any]]) -> dict[str, bytes]:
-    """The files of a comparison on one task or several, by name, the figures aside."""
+    """Return the files of a comparison by name, without its figures."""
     by_task = [summarize(facts) for facts in tasks]
-    rows = [row for of_task in by_task for row in of_task]
+    pages = (markdown_page(facts, rows) for facts, rows in zip(tasks, by_task, strict=True))
     texts = {
         SCORES_FILE: json.dumps({"tasks": list(tasks)}, indent=1) + "\n",
-        "summary.json": json.dumps(rows, indent=1) + "\n",
-        "table.csv": as_csv(rows),
-        "table.md": "\n".join(
-            markdown_page(facts, of_task) for facts, of_task in zip(tasks, by_task, strict=True)
-        ),
+        "summary.json": json.dumps([row for rows in by_task for row in rows], indent=1) + "\n",
+        "table.md": "\n".join(pages),
     }
     return {name: text.encode() for name, text in texts.items()}
 
 
 def markdown_page(facts: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
-    """Both tables as one page of Markdown: what each score is worth, and what it says of each domain."""
+    """Return the metrics of each score, and the scores of each domain, as Markdown."""
     seeds = sorted({run["seed"] for run in facts["runs"]})
-    told = [
+    count = len(facts["domains"])
+    spread = "95 % bootstrap interval over samples" if len(seeds) == 1 else "std over seeds"
+    parts = [
         f"# {facts['task']}/{facts['variant']}: uncertainty scores",
-        f"{len(facts['domains'])} unseen domains, at most {facts['samples']} samples of each (seed {facts['seed']}); runs with "
-        f"seeds {', '.join(map(str, seeds))}; mean ± std over seeds. Times on {facts['device']}, {facts['threads']} thread(s), "
-        "on whatever else the machine was doing: the ratio was taken round by round against one plain prediction.",
-        _worth(rows),
-        "*With error*, *with bnn*: Spearman's rank correlation, over unseen domains, of a domain's score with the error there of "
-        "the model that the score is read off, and with the bnn's score of the same seed: `bnn` is the variance between its "
-        "passes, as in the paper, `bnn_total` that of the label itself. *AUROC*, *FPR95*: single samples of the source against "
-        "each domain's, averaged over domains. *x plain*: prediction and score, in plain predictions.",
+        f"{count} unseen domains, at most {facts['samples']} samples of each (seed "
+        f"{facts['seed']}). Training seeds {', '.join(map(str, seeds))}; mean ± std over seeds. "
+        f"Times on {facts['device']}, {facts['threads']} thread(s), under the machine's load at "
+        "the time.",
+        markdown(["score", *METRICS.values()], _metric_rows(rows, with_std=True)),
+        "*With error*, *with bnn*: Spearman's rank correlation over unseen domains of the domain "
+        "score with the error of the same model, and with the score of the Bayesian network of the "
+        "same seed (`bnn`: variance between passes, as in the paper; `bnn_total`: total predictive "
+        "variance). *AUROC*, *FPR95*: single source samples against those of each domain, averaged "
+        "over domains. *Cost ratio*: time of prediction and score, relative to prediction alone.",
     ]
-    if (n := len(facts["domains"])) < FEW:
-        told.append(
-            f"There are only {n} unseen domains: a rank correlation takes few values then, and chance alone gives a perfect one "
-            f"once in {math.factorial(n)} times."
+    if count < FEW_DOMAINS:
+        parts.append(
+            f"With {count} unseen domains a rank correlation takes few values: chance alone gives "
+            f"a perfect one with probability 1/{math.factorial(count)}."
         )
-    told += [f"A domain's score; in brackets {_spread_said(seeds)}:", _by_domain(facts)]
-    return "\n\n".join(told) + "\n"
+    parts += [f"Domain scores; in brackets the {spread}:", _markdown_by_domain(facts)]
+    return "\n\n".join(parts) + "\n"
 
 
-def _worth(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A row for each score."""
+def _metric_rows(rows: Sequence[Mapping[str, Any]], with_std: bool) -> list[list[str]]:
+    """Return a row for each score with all metrics averaged over domains."""
     cells: dict[str, dict[str, str]] = {}
     for row in rows:
         if row["domain"] == "average":
             digits = 1 if row["metric"] == "ms_per_1000" else 2
-            spread = f" ± {row['std']:.{digits}f}" if len(row["seeds"]) > 1 else ""
-            cells.setdefault(row["method"], {})[row["metric"]] = f"{row['mean']:.{digits}f}{spread}"
-    return markdown(
-        ["score", *METRICS.values()],
-        [[name, *(of.get(m, "-") for m in METRICS)] for name, of in cells.items()],
-    )
+            std = f" ± {row['std']:.{digits}f}" if with_std and len(row["seeds"]) > 1 else ""
+            cells.setdefault(row["method"], {})[row["metric"]] = f"{row['mean']:.{digits}f}{std}"
+    return [[name, *(values.get(m, "-") for m in METRICS)] for name, values in cells.items()]
 
 
-def _spread_said(seeds: Sequence[int]) -> str:
-    return (
-        "its 95 % bootstrap interval over samples"
-        if len(seeds) == 1
-        else "the standard deviation over seeds"
-    )
+def _methods(facts: Mapping[str, Any]) -> list[str]:
+    return list(dict.fromkeys(run["method"] for run in facts["runs"]))
 
 
-def _by_domain(facts: Mapping[str, Any]) -> str:
-    """A row for each domain: the metric of each model, then each score."""
-    every = scores_by_seed(facts)
-    models = list(dict.fromkeys(run["method"] for run in facts["runs"]))
-    body = []
+def _values(facts: Mapping[str, Any], method: str, domain: str) -> list[float]:
+    return [run["values"][domain] for run in facts["runs"] if run["method"] == method]
+
+
+def _label(facts: Mapping[str, Any], domain: str) -> str:
+    is_source = domain == facts["source"] and domain != "source"
+    return f"{domain} (source)" if is_source else domain
+
+
+def _markdown_by_domain(facts: Mapping[str, Any]) -> str:
+    by_name, methods = scores_by_seed(facts), _methods(facts)
+    rows = []
     for domain in (facts["source"], *facts["domains"]):
-        values = [
-            mean_and_std([r["values"][domain] for r in facts["runs"] if r["method"] == method])[0]
-            for method in models
-        ]
-        cells = [
+        values = [percent(mean_and_std(_values(facts, m, domain))[0]) for m in methods]
+        scores = [
             _score_cell([score["domains"][domain] for _, score in by_seed.values()])
-            for by_seed in every.values()
+            for by_seed in by_name.values()
         ]
-        label = f"{domain} (source)" if domain == facts["source"] else domain
-        body.append([label, *map(percent, values), *cells])
-    return markdown(
-        ["domain", *(f"{facts['metric']} {method}, %" for method in models), *every], body
+        rows.append([_label(facts, domain), *values, *scores])
+    header = ["domain", *(f"{facts['metric']} {method}, %" for method in methods), *by_name]
+    return markdown(header, rows)
+
+
+def _score_cell(values: Sequence[Mapping[str, float]]) -> str:
+    mean, std = mean_and_std([value["score"] for value in values])
+    if len(values) == 1:
+        return f"{mean:.3g} ({values[0]['low']:.3g} to {values[0]['high']:.3g})"
+    return f"{mean:.3g} ({std:.2g})"
+
+
+def mean_scores(facts: Mapping[str, Any], name: str) -> dict[str, float]:
+    """Return a score of each domain, the source included, over seeds; empty if no run has it."""
+    by_seed = [score["domains"] for _, score in scores_by_seed(facts).get(name, {}).values()]
+    if not by_seed:
+        return {}
+    return {d: mean_and_std([domains[d]["score"] for domains in by_seed])[0] for d in by_seed[0]}
+
+
+def score_tables(facts: Mapping[str, Any], title: str) -> list[Table]:
+    """Return the tables of one comparison for the report page."""
+    by_name, methods = scores_by_seed(facts), _methods(facts)
+    rows: list[list[Cell]] = []
+    for domain in (facts["source"], *facts["domains"]):
+        values = [Measurement.of(_values(facts, m, domain)) for m in methods]
+        scores = (f"{mean_scores(facts, name)[domain]:.4g}" for name in by_name)
+        rows.append([_label(facts, domain), *values, *scores])
+    header = [
+        "domain",
+        *(f"{facts['metric']} of {m}, %" for m in methods),
+        *(f"score {name}" for name in by_name),
+    ]
+    caption = "Metric of each model and each score by domain. Higher: less like the source."
+    metrics: list[list[Cell]] = [list(row) for row in _metric_rows(summarize(facts), False)]
+    explanation = (
+        "With error, with bnn: rank correlation over domains of the score with the model's error "
+        "and with the Bayesian network's score. AUROC: probability that a sample of an unseen "
+        "domain scores above a source sample (chance: 0.5). FPR95: fraction of unseen samples "
+        "accepted by the threshold that accepts 95 % of the source. Cost ratio: time of prediction "
+        "and score, relative to prediction alone."
     )
-
-
-def _score_cell(found: Sequence[Mapping[str, float]]) -> str:
-    mean, std = mean_and_std([of["score"] for of in found])
-    inside = f"{found[0]['low']:.3g} to {found[0]['high']:.3g}" if len(found) == 1 else f"{std:.2g}"
-    return f"{mean:.3g} ({inside})"
+    return [
+        Table("Scores by domain", header, rows, caption, title),
+        Table("Comparison of scores", ["score", *METRICS.values()], metrics, explanation, title),
+    ]

@@ -1,4 +1,4 @@
-"""A table once, for the page, for Markdown and for CSV."""
+"""A table that can be written as HTML, Markdown and CSV."""
 
 from __future__ import annotations
 
@@ -8,130 +8,114 @@ import math
 import re
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from unseen.report.paper import Reported
-from unseen.report.tables import markdown
+from unseen.report.paper import PaperValue
+from unseen.report.tables.text import markdown
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A mean in percent, how far seeds scatter (nan of one seed), and what the paper reports."""
+class Measurement:
+    """A mean in percent, its std over seeds (nan for one seed), and the paper's value."""
 
     mean: float
     std: float = math.nan
-    paper: Reported | None = None
-    best: bool = False  # the best of its column
+    paper: PaperValue | None = None
+    best: bool = False  # best of its column
 
     @classmethod
-    def of(cls, shares: Sequence[float], paper: Reported | None = None) -> Figure:
-        """From shares in 0..1, one for each seed."""
-        values = [100 * v for v in shares]
+    def of(cls, fractions: Sequence[float], paper: PaperValue | None = None) -> Measurement:
+        """Summarize fractions in 0..1, one for each seed."""
+        values = [100 * v for v in fractions]
         mean = math.fsum(values) / len(values)
-        spread = (
-            math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1))
-            if len(values) > 1
-            else math.nan
-        )
-        return cls(mean, spread, paper)
+        if len(values) < 2:
+            return cls(mean, math.nan, paper)
+        variance = math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1)
+        return cls(mean, math.sqrt(variance), paper)
 
     def __str__(self) -> str:
         return f"{self.mean:.1f}" if math.isnan(self.std) else f"{self.mean:.1f} ± {self.std:.1f}"
 
     @property
-    def against(self) -> str:
-        """The paper's figure and how far ours is from it."""
-        return (
-            ""
-            if self.paper is None
-            else f"{self.paper.value:.1f} ({self.mean - self.paper.value:+.1f})"
-        )
+    def against_paper(self) -> str:
+        """The paper's value, and ours minus that in brackets."""
+        if self.paper is None:
+            return ""
+        return f"{self.paper.value:.1f} ({self.mean - self.paper.value:+.1f})"
 
 
-Cell = str | int | Figure
+Cell = str | int | Measurement
 NUMBER = re.compile(r"[-+]?[\d.,]+( %)?|-")
-PARTS = ("", "std", "paper", "minus paper")  # columns that a figure becomes in CSV
+CSV_FIELDS = ("", "std", "paper", "minus paper")  # CSV columns of a measurement
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under a header, with a title and what a reader must know."""
+    """Rows under a header, with a title and a caption."""
 
     title: str
     header: list[str]
     rows: list[list[Cell]]
     caption: str = ""
     task: str = ""
+    details: list[str] = field(default_factory=list)  # columns that the page does not show
 
     @property
     def slug(self) -> str:
         return slug(f"{self.task} {self.title}")
 
-    def words(self, column: int) -> bool:
-        """Does the column hold words rather than numbers?"""
+    @property
+    def shown_columns(self) -> list[int]:
+        """Indices of the columns that the page shows."""
+        return [i for i, name in enumerate(self.header) if name not in self.details]
+
+    def is_text(self, column: int) -> bool:
+        """Return whether a column has text rather than numbers."""
         cells = [row[column] for row in self.rows]
         return any(isinstance(cell, str) and not NUMBER.fullmatch(cell) for cell in cells)
 
     def markdown(self) -> str:
         def text(cell: Cell) -> str:
-            plain = str(cell) + (
-                f" [{cell.against}]" if isinstance(cell, Figure) and cell.paper else ""
-            )
-            return plain.replace("|", "\\|")
+            paper = isinstance(cell, Measurement) and cell.against_paper
+            return (f"{cell} [{paper}]" if paper else str(cell)).replace("|", "\\|")
 
+        title = f"## {self.task}: {self.title}" if self.task else f"## {self.title}"
         rows = markdown(self.header, [[text(cell) for cell in row] for row in self.rows])
-        return "\n\n".join(
-            part
-            for part in (
-                f"## {self.task}: {self.title}".replace("## : ", "## "),
-                rows,
-                self.caption,
-            )
-            if part
-        )
+        return "\n\n".join(part for part in (title, rows, self.caption) if part)
 
     def csv(self) -> str:
-        """One number a cell: a figure is spread over columns, as many as any row of its column needs."""
-        used: list[list[int]] = []
-        for cells in zip(*self.rows, strict=True) if self.rows else [()] * len(self.header):
-            parts = [_parts(cell) for cell in cells]
-            used.append(
-                [
-                    i
-                    for i in range(len(PARTS))
-                    if i == 0 or any(len(p) > i and p[i] != "" for p in parts)
-                ]
-            )
+        """Return CSV with one number per cell; a measurement takes as many columns as it needs."""
+        columns = list(zip(*self.rows, strict=True)) or [()] * len(self.header)
+        fields = []
+        for cells in columns:
+            parts = [_csv_fields(cell) for cell in cells]
+            used = (i for i in range(1, len(CSV_FIELDS)) if any(p[i : i + 1] > [""] for p in parts))
+            fields.append([0, *used])
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(
-            [
-                f"{name} {PARTS[i]}".strip()
-                for name, kept in zip(self.header, used, strict=True)
-                for i in kept
-            ]
+            f"{name} {CSV_FIELDS[i]}".strip()
+            for name, used in zip(self.header, fields, strict=True)
+            for i in used
         )
         for row in self.rows:
-            spread = [(_parts(cell), kept) for cell, kept in zip(row, used, strict=True)]
-            writer.writerow(
-                [parts[i] if i < len(parts) else "" for parts, kept in spread for i in kept]
-            )
+            pairs = [(_csv_fields(cell), used) for cell, used in zip(row, fields, strict=True)]
+            writer.writerow("".join(parts[i : i + 1]) for parts, used in pairs for i in used)
         return out.getvalue()
 
 
-def _parts(cell: Cell) -> list[str]:
-    if not isinstance(cell, Figure):
+def _csv_fields(cell: Cell) -> list[str]:
+    if not isinstance(cell, Measurement):
         return [str(cell)]
-    paper = (
-        []
-        if cell.paper is None
-        else [f"{cell.paper.value:.2f}", f"{cell.mean - cell.paper.value:.2f}"]
-    )
+    paper: list[str] = []
+    if cell.paper is not None:
+        paper = [f"{cell.paper.value:.2f}", f"{cell.mean - cell.paper.value:.2f}"]
     return [f"{cell.mean:.4f}", "" if math.isnan(cell.std) else f"{cell.std:.4f}", *paper]
 
 
 def slug(text: str) -> str:
-    """A name for files and anchors; letters beyond a to z, which it cannot keep, still tell names apart."""
-    plain = re.sub(r"[^a-z0-9_]+", "-", text.lower()).strip("-")
-    lost = any(letter.isalnum() and not letter.isascii() for letter in text)
-    return f"{plain}-{zlib.crc32(text.encode(errors='replace')):08x}".strip("-") if lost else plain
+    """Return a name for files and anchors; names that differ in other letters stay distinct."""
+    ascii_name = re.sub(r"[^a-z0-9_]+", "-", text.lower()).strip("-")
+    if not any(letter.isalnum() and not letter.isascii() for letter in text):
+        return ascii_name
+    return f"{ascii_name}-{zlib.crc32(text.encode(errors='replace')):08x}".strip("-")

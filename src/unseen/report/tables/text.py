@@ -1,4 +1,4 @@
-"""Tables for people, on a terminal or in Markdown."""
+"""Tables on the terminal and in Markdown."""
 
 from __future__ import annotations
 
@@ -10,25 +10,29 @@ from rich.table import Table
 
 
 def show(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print a table to stdout, numbers to the right and words to the left."""
+    """Print a table to stdout, numbers right-aligned."""
     console = Console()
     console.print(title, style="bold", soft_wrap=True, highlight=False)
     table = Table(show_header=any(header))
     for index, name in enumerate(header):
-        numbers = all(str(row[index])[:1] in "0123456789-+.±" for row in rows)
-        table.add_column(name, justify="right" if numbers and index else "left", overflow="fold")
+        numeric = all(str(row[index])[:1] in "0123456789-+.±" for row in rows)
+        table.add_column(name, justify="right" if numeric and index else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(str, row))
     console.print(table)
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """The same as Markdown."""
-    line = "| " + " | ".join(["---"] + ["---:"] * (len(header) - 1)) + " |"
-    return "\n".join(
-        ["| " + " | ".join(map(str, row)) + " |" for row in (header,)] + [line]
-    ) + "".join("\n| " + " | ".join(map(str, row)) + " |" for row in rows)
+    """Return a Markdown table; all columns but the first are right-aligned."""
+    rule = ["---"] + ["---:"] * (len(header) - 1)
+    return "\n".join(f"| {' | '.join(map(str, row))} |" for row in (header, rule, *rows))
 
 
 def percent(value: float) -> str:
+    """Return a fraction as a percentage with one digit, without the sign."""
     return f"{100 * value:.1f}"
+
+
+def percent_with_std(mean: float, std: float, seeds: int) -> str:
+    """Return a mean fraction as a percentage, with its standard deviation if there are seeds."""
+    return f"{percent(mean)} ± {percent(std)}" if seeds > 1 else percent(mean)
