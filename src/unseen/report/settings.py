@@ -6,43 +6,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from unseen.flat_settings import nest_settings
+from unseen.migration import migrate_config, migrate_loop
 
 # These decide what is recorded and how much memory is used, not what is learned.
 WITHOUT_EFFECT = ("log_every", "checkpoint_every", "num_checkpoints", "chunk", "ignore_label")
 
 
-LOOP_NAMES = {"batch": "batch_size", "decay": "lr_schedule", "keep": "num_checkpoints"}
-
-
-def migrate_loop(loop):
-    return {LOOP_NAMES.get(name, name): value for name, value in loop.items()}
-
-
-def migrate_config(config, where):
-    result = dict(config)
-    if config.get("format", 1) == 1:
-        result["loop"] = migrate_loop(config["loop"])
-        if config["method"] == "uncertainty_guided":
-            result["settings"] = nest_settings(config["settings"])
-    return result
-
-
 def read_config(config: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the configuration in the current format, its settings and overrides flattened."""
     result = migrate_config(config, where)
-    for group in ("loop", "model", "settings"):
-        if isinstance(result.get(group), Mapping):
-            result[group] = flatten(result[group])
     if isinstance(result.get("overrides"), Mapping):
-        result["overrides"] = _flatten_overrides(result["overrides"], str(result.get("method")))
+        result["overrides"] = migrate_loop(result["overrides"])
+    for group in ("loop", "model", "settings", "overrides"):
+        if isinstance(result.get(group), Mapping):
+            nested = result[group]
+            if result["method"] == "uncertainty_guided":
+                nested = nest_settings(nested)
+            result[group] = flatten(nested)
     return result
-
-
-def _flatten_overrides(overrides: Mapping[str, Any], method: str) -> dict[str, Any]:
-    nested = migrate_loop(overrides)
-    if method == "uncertainty_guided":
-        nested = nest_settings(nested)
-    return flatten(nested)
 
 
 def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
