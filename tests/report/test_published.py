@@ -1,4 +1,4 @@
-"""Tables of published numbers say what the summaries say, and the README's is the one that the tool writes now."""
+"""Tables of published results, and the README's table."""
 
 from __future__ import annotations
 
@@ -41,11 +41,12 @@ def results(tmp_path):
     return tmp_path
 
 
-def test_the_readmes_row_is_of_the_tasks_own_grid_and_names_what_was_better(results):
+def test_results_table_uses_the_tasks_own_grid_and_names_the_best_method(results):
     table = results_table(read_published(results)).splitlines()
     assert (
         table[0]
-        == "| average over unseen domains, % | erm | uncertainty_guided | gain | best of the rest | seeds | from |"
+        == "| average over unseen domains, % | erm | uncertainty_guided | gain | best other method "
+        "| seeds | from |"
     )
     cells = [
         "[roads](docs/tasks/roads.md)",
@@ -58,14 +59,14 @@ def test_the_readmes_row_is_of_the_tasks_own_grid_and_names_what_was_better(resu
     assert table[2:] == ["| " + " | ".join([*cells, "[roads](results/roads)"]) + " |"]
 
 
-def test_a_row_of_fewer_seeds_is_not_called_the_best(tmp_path):
+def test_results_table_ignores_rows_of_fewer_seeds(tmp_path):
     grid(tmp_path, "roads", *(("roads", "default", m, "default", {"dusk": value}, seeds)
          for m, value, seeds in (("erm", 0.5, 3), ("gud", 0.9, 1), ("pgd", 0.6, 3), ("uncertainty_guided", 0.7, 3))))  # fmt: skip
     row = results_table(read_published(tmp_path)).splitlines()[2]
     assert "| **70.0 ± 1.0** |" in row and "| pgd: 60.0 ± 1.0 |" in row and "gud" not in row
 
 
-def test_variants_that_are_told_together_have_one_row(tmp_path):
+def test_results_table_has_one_row_for_merged_variants(tmp_path):
     lines = [
         ("books", v, m, "default", {"x": 0.5}, 2)
         for v in ("a", "b", "all")
@@ -76,25 +77,31 @@ def test_variants_that_are_told_together_have_one_row(tmp_path):
     assert len(rows) == 1 and rows[0].startswith("| [books](docs/tasks/books.md) |")
 
 
-def test_a_grid_without_our_method_by_default_has_no_row(tmp_path):
+def test_results_table_skips_grids_without_default_settings_of_our_method(tmp_path):
     grid(tmp_path, "tuning", ("roads", "default", "erm", "default", {"x": 0.5}, 1))
     assert results_table(read_published(tmp_path)) == "No results yet."
 
 
-def test_cards_tell_what_models_are_worth_and_nothing_of_another_kind(results):
+def test_tables_show_model_metrics_only(results):
     rows = json.loads((results / "roads/summary.json").read_text())
     others = [
         {**row, "metric": metric}
         for row in rows
         for metric in ("source_accuracy", "rank_correlation", "cost_ratio")
     ]
-    before = task_table(read_published(results), "roads"), method_table(read_published(results), "erm")
+    before = (
+        task_table(read_published(results), "roads"),
+        method_table(read_published(results), "erm"),
+    )
     (results / "roads/summary.json").write_text(json.dumps([*others, *rows]))
-    assert (task_table(read_published(results), "roads"), method_table(read_published(results), "erm")) == before
+    assert (
+        task_table(read_published(results), "roads"),
+        method_table(read_published(results), "erm"),
+    ) == before
     assert set(MODEL_METRICS) == set(METRICS)
 
 
-def test_a_tasks_card_has_every_domain_unless_there_are_too_many(results):
+def test_task_table_has_every_domain_unless_there_are_too_many(results):
     text = task_table(read_published(results), "roads")
     assert (
         "from `results/extra/`" in text
@@ -110,19 +117,21 @@ def test_a_tasks_card_has_every_domain_unless_there_are_too_many(results):
     header = task_table(read_published(results), "skies").splitlines()[2]
     assert header == "|  | average, unseen | hard | seeds |"
     assert task_table(read_published(results), "seas") == (
-        "There are no numbers of ours for this task yet: nothing under `results/` is of it."
+        "No published results for this task yet: nothing under `results/` has it."
     )
 
 
-def test_a_methods_card_has_plain_training_of_the_same_grid_and_setting_beside_it(results):
-    text = method_table(read_published(results), "uncertainty_guided", link=lambda task: f"[{task}]")
+def test_method_table_has_erm_of_the_same_grid_and_setting(results):
+    text = method_table(
+        read_published(results), "uncertainty_guided", link=lambda task: f"[{task}]"
+    )
     assert "| [roads] | 55.0 ± 1.0 | 40.0 ± 1.0 | 3 | roads |" in text
     assert "| [roads] | randconv | 60.0 ± 1.0 | 70.0 ± 1.0 | 3 | roads |" in text
     assert "same grid" not in method_table(read_published(results), "erm")
-    assert "no numbers of ours for this method" in method_table(read_published(results), "gud")
+    assert "No published results for this method" in method_table(read_published(results), "gud")
 
 
-def test_the_table_goes_between_the_markers_and_nothing_else_changes(results, tmp_path):
+def test_update_readme_changes_only_the_text_between_markers(results, tmp_path):
     page = tmp_path / "page.md"
     page.write_text(f"above\n{START}\nold\n{END}\nbelow\n")
     assert update_readme(page, results) == (True, results_table(read_published(results)))
@@ -138,16 +147,16 @@ def test_the_table_goes_between_the_markers_and_nothing_else_changes(results, tm
         update_readme(page, results)
 
 
-def test_a_broken_summary_is_named(tmp_path):
+def test_read_published_names_a_broken_summary(tmp_path):
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad/summary.json").write_text('[{"selection": "last"}]')
     with pytest.raises(UnseenError, match=r"bad/summary.json is not a summary of results"):
         read_published(tmp_path)
 
 
-def test_the_readmes_table_is_the_one_that_the_tool_writes_now():
+def test_readme_table_is_up_to_date():
     text = (ROOT / "README.md").read_text()
     written = text.partition(START)[2].partition(END)[0].strip()
     assert written == results_table(read_published(ROOT / "results")), (
-        "run `unseen results` in the repository's folder"
+        "run `unseen update-readme` in the repository"
     )

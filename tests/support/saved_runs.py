@@ -1,4 +1,4 @@
-"""Run folders as training and exam leave them, made of plain numbers: what a report reads, without training anything."""
+"""Run folders and results as the commands write them, without any training."""
 
 from __future__ import annotations
 
@@ -10,16 +10,28 @@ from safetensors.numpy import save
 
 LOOP = {
     "steps": 80,
-    "batch": 32,
+    "batch_size": 32,
     "augment": None,
-    "decay": "none",
+    "lr_schedule": "none",
     "log_every": 10,
     "checkpoint_every": 100,
-    "keep": 4,
+    "num_checkpoints": 4,
 }
 GUIDED = {
-    "sites": ["conv1"], "embedding": "fc2", "lr": 1e-4, "draws": 5, "beta": 1.0, "perturbation": "full", "mixup": "learnable",
-    "adversarial": True, "meta": True, "minimize_heads": True, "rho": 0.9, "chunk": None,
+    "sites": ["conv1"], "embedding": "fc2", "lr": 1e-4, "draws": 5, "chunk": None, "meta": "first",
+    "noise": {"kind": "learned", "scale": 2.0, "minimize": True},
+    "adversary": {"rounds": 10, "beta": 1.0},
+    "mixup": {"kind": "learned", "weight": 0.01, "rho": 0.9},
+}  # fmt: skip
+FLAT_LOOP = {
+    "steps": 80, "batch": 32, "augment": None, "decay": "none", "log_every": 10,
+    "checkpoint_every": 100, "keep": 4,
+}  # fmt: skip
+FLAT_GUIDED = {
+    "sites": ["conv1"], "embedding": "fc2", "lr": 1e-4, "draws": 5, "chunk": None, "meta": True,
+    "order": 1, "perturbation": "full", "noise_scale": 2.0, "minimize_heads": True,
+    "adversarial": True, "ascent_rounds": 10, "beta": 1.0, "mixup": "learnable",
+    "mixed_weight": 0.01, "rho": 0.9,
 }  # fmt: skip
 SETTINGS = {"erm": {"lr": 1e-4}, "uncertainty_guided": GUIDED}
 SNAPSHOTS = (1, 20, 40, 60, 80)
@@ -32,19 +44,30 @@ def write_arrays(path: Path, **arrays) -> None:
     )
 
 
+def merge(settings: dict, changes: dict) -> dict:
+    """Return settings with changes; a group of settings is changed field by field."""
+    merged = dict(settings)
+    for name, value in changes.items():
+        group = isinstance(value, dict) and isinstance(settings.get(name), dict)
+        merged[name] = {**settings[name], **value} if group else value
+    return merged
+
+
 def saved_run(
-    folder: Path, method="erm", seed=0, *, task="digits", variant="default", source="mnist", figures=None, metric="accuracy",
-    class_names=(), pictures=True, keep=True, **settings,
+    folder: Path, method="erm", seed=0, *, task="digits", variant="default", source="mnist",
+    figures=None, metric="accuracy", class_names=(), pictures=True, keep=True, evaluated=True,
+    scored=False, **settings,
 ) -> Path:  # fmt: skip
-    """One finished run; `figures` are of the last step, by domain."""
+    """Write one finished run; `figures` has the metric of the last step by domain."""
     figures = {"svhn": 0.3, "mnist_m": 0.5, "usps": 0.8} if figures is None else figures
-    name = f"{sum(ord(c) * 31**i for i, c in enumerate(f'{folder.parent.name}/{folder.name}{task}{variant}')) % 16**8:08x}"
+    text = f"{folder.parent.name}/{folder.name}{task}{variant}"
+    name = f"{sum(ord(c) * 31**i for i, c in enumerate(text)) % 16**8:08x}"
     config = {
-        "format": 1, "run": name, "task": task, "variant": variant, "method": method, "preset": "fast", "seed": seed,
-        "loop": LOOP, "settings": {**SETTINGS[method], **settings}, "model": {}, "task_word": task,
-        "class_names": list(class_names),
-        "command": f"unseen train {task} --seed {seed}", "device": "cpu", "threads": 1, "commit": "c0ffee",
-        "versions": {"torch": "2.13.0"}, "peak_memory": 512_000_000,
+        "format": 2, "run": name, "task": task, "variant": variant, "method": method,
+        "preset": "fast", "seed": seed, "loop": LOOP, "settings": merge(SETTINGS[method], settings),
+        "model": {}, "task_word": task, "class_names": list(class_names),
+        "command": f"unseen train {task} --seed {seed}", "device": "cpu", "threads": 1,
+        "commit": "c0ffee", "versions": {"torch": "2.13.0"}, "peak_memory": 512_000_000,
     }  # fmt: skip
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(config))
@@ -64,10 +87,13 @@ def saved_run(
         rows += [(step, source, "train", key, value) for key, value in logged.items()]
     for step in (20, 40, 60, 80) if keep else (80,):
         rows.append((step, source, "val", metric, 0.9 + step / 1000))
-        rows += [
-            (step, d, "test", metric, v - (80 - step) / 1000)
-            for d, v in {source: 0.97, **figures}.items()
-        ]
+        if not evaluated:
+            continue
+        for domain, value in {source: 0.97, **figures}.items():
+            rows.append((step, domain, "test", metric, value - (80 - step) / 1000))
+            if scored and step == 80:
+                rows.append((step, domain, "test", "domain_score", 1 - value))
+                rows.append((step, domain, "test", "score_threshold", 0.1))
     lines = [
         dict(zip(("run", "step", "domain", "split", "metric", "value"), (name, *row), strict=True))
         for row in rows
@@ -81,7 +107,7 @@ def saved_run(
             [source, *figures],
             metric,
             max(3, len(class_names)),
-            settings.get("perturbation") is None,
+            "noise" not in settings,
         )
     return folder
 
@@ -119,7 +145,7 @@ def save_pictures(
 
 
 def scores(folder: Path, bayes: bool = True) -> Path:
-    """scores.json as `unseen uncertainty` writes it."""
+    """scores.json as `unseen compare-scores` writes it."""
     domains = {"mnist": 0.97, "svhn": 0.3, "mnist_m": 0.5, "usps": 0.8}
 
     def found(factor):
@@ -152,7 +178,7 @@ def scores(folder: Path, bayes: bool = True) -> Path:
 
 
 def few_shot(folder: Path) -> Path:
-    """summary.json and runs.json as `unseen few-shot` writes them."""
+    """summary.json and runs.json as `unseen adapt-grid` writes them."""
     row = {
         "task": "digit_pairs",
         "variant": "usps_to_mnist",
@@ -171,7 +197,7 @@ def few_shot(folder: Path) -> Path:
 
 
 def everything(root: Path) -> list[Path]:
-    """A folder of runs of several tasks with all that a report can show, and results of other commands."""
+    """Write runs of several tasks with all that a report can show, and results."""
     runs = root / "runs"
     for seed in (0, 1):
         shift = 0.01 * seed
@@ -179,6 +205,7 @@ def everything(root: Path) -> list[Path]:
             runs / f"erm-{seed}",
             "erm",
             seed,
+            scored=True,
             figures={"svhn": 0.25 + shift, "mnist_m": 0.45, "usps": 0.78},
         )
         better = {"svhn": 0.40 + shift, "mnist_m": 0.60 - shift, "usps": 0.79}
@@ -189,9 +216,9 @@ def everything(root: Path) -> list[Path]:
             "uncertainty_guided",
             seed,
             figures=worse,
-            perturbation="random_gaussian",
+            noise={"kind": "random_gaussian"},
         )
-        saved_run(runs / f"no_meta-{seed}", "uncertainty_guided", seed, figures=worse, meta=False)
+        saved_run(runs / f"no_meta-{seed}", "uncertainty_guided", seed, figures=worse, meta=None)
         for draws in (1, 10):
             figures = {d: v - 0.05 / draws for d, v in better.items()}
             saved_run(
@@ -203,7 +230,11 @@ def everything(root: Path) -> list[Path]:
             )
         for beta in (0.1, 10.0):
             saved_run(
-                runs / f"beta{beta}-{seed}", "uncertainty_guided", seed, figures=worse, beta=beta
+                runs / f"beta{beta}-{seed}",
+                "uncertainty_guided",
+                seed,
+                figures=worse,
+                adversary={"beta": beta},
             )
     names = ("gaussian_noise", "fog", "snow", "pixelate")
     graded = {
@@ -213,5 +244,5 @@ def everything(root: Path) -> list[Path]:
         saved_run(runs / f"cifar-{method}", method, task="cifar10_c", variant="allconv", source="cifar10", pictures=False,
                   figures={d: v + 0.05 * i for d, v in graded.items()})  # fmt: skip
     saved_run(runs / "streets", "uncertainty_guided", task="driving", variant="camvid_day", source="day", metric="miou",
-              figures={"dusk": 0.31}, class_names=("sky", "road", "person"), mixup="none")  # fmt: skip
+              figures={"dusk": 0.31}, class_names=("sky", "road", "person"), mixup=None)  # fmt: skip
     return [runs, scores(root / "scores"), few_shot(root / "few_shot")]

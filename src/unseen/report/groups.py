@@ -200,7 +200,13 @@ def _differences_from_base(settings: Sequence[dict[str, Any]]) -> list[dict[str,
     totals = [sum(len(differences(one, other)) for other in settings) for one in settings]
     index = min(
         range(len(settings)),
-        key=lambda i: (settings[i].get("augment") not in DEFAULT_AUGMENTATIONS, totals[i], i),
+        # Of equals, the one with more settings: fewer parts of the method are switched off.
+        key=lambda i: (
+            settings[i].get("augment") not in DEFAULT_AUGMENTATIONS,
+            totals[i],
+            -len(settings[i]),
+            i,
+        ),
     )
     base = settings[index]
     changes = [differences(one, base) for one in settings]

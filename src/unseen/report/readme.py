@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from unseen.errors import UnseenError
+from unseen.files import write_atomically
 from unseen.report.published import ERM, OURS, PublishedRow, read_published
 from unseen.report.tables.text import markdown
-from unseen.files import write_atomically
 
 START, END = "<!-- results -->", "<!-- /results -->"
 HEADER = ["average over unseen domains, %", ERM, OURS, "gain", "best other method", "seeds", "from"]

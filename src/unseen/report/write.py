@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from unseen.errors import UnseenError
-from unseen.report.tables.grid import result_files
 from unseen.files import write_atomically
+from unseen.report.tables.grid import result_files
 
 
 def write_report(folders: Sequence[Path], out: Path) -> dict[str, Any]:

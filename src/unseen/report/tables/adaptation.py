@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from unseen.files import write_atomically
 from unseen.report.paper import PaperValue
 from unseen.report.statistics import mean_and_std
 from unseen.report.tables.table import Cell, Measurement, Table
 from unseen.report.tables.text import markdown, percent, percent_with_std
-from unseen.files import write_atomically
 
 Adaptation = Mapping[str, Any]  # one adapted model: method, setting, variant, seed, metrics, cost
 METRICS = {"target": "accuracy", "source": "source_accuracy"}
