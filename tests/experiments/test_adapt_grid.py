@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import shutil
@@ -128,11 +127,10 @@ def test_a_grid_adapts_every_start_by_every_row_and_skips_what_is_done(grid_file
     page = (tmp_path / "results/table.md").read_text()
     assert (
         "[91.5]" in page
-        and "What became of the source" in page
-        and "% of the way" in page
-        and "budgets for two cores" in page
+        and "Source test set after adaptation" in page
+        and "coefficient, %" in page
+        and "Budgets are for two cores" in page
     )
-    assert len(list(csv.DictReader((tmp_path / "results/table.csv").open()))) == len(rows)
     told = json.loads((tmp_path / "results/runs.json").read_text())
     assert all(
         run["settings"]["steps"] and run["cpu_seconds"] > 0 for run in told["runs"] if run["with"]

@@ -33,7 +33,7 @@ def uncertainty(
     Parameters
     ----------
     out
-        The folder for scores.json, summary.json, table.md, table.csv and a figure; it may collect several tasks.
+        The folder for scores.json, summary.json, table.md and a figure; it may collect several tasks.
     samples
         At most so many random samples of each domain: a Bayesian network takes about 30 predictions for each.
     """
