@@ -194,7 +194,7 @@ def test_the_page_says_how_little_few_domains_tell(compared):
     out, _, facts = compared
     text = (out / "table.md").read_text()
     assert (
-        "only 4 unseen domains" in text
+        "With 4 unseen domains" in text
         and "once in 24 times" in text
         and "| far/2 |" in text
         and "lit (source)" in text
