@@ -195,7 +195,7 @@ def test_the_page_says_how_little_few_domains_tell(compared):
     text = (out / "table.md").read_text()
     assert (
         "With 4 unseen domains" in text
-        and "once in 24 times" in text
+        and "probability 1/24" in text
         and "| far/2 |" in text
         and "lit (source)" in text
     )
