@@ -22,7 +22,9 @@ def hidden_modules(package: ModuleType) -> list[str]:
     Submodules are imported first: importing one binds it to the package, and a function of the same
     name, imported later, would replace it.
     """
-    names = [info.name for info in pkgutil.iter_modules(package.__path__) if info.name != "__main__"]
+    names = [
+        info.name for info in pkgutil.iter_modules(package.__path__) if info.name != "__main__"
+    ]
     for name in names:
         importlib.import_module(f"{package.__name__}.{name}")
     return [name for name in names if not isinstance(getattr(package, name), ModuleType)]

@@ -1,12 +1,9 @@
-"""Adapting: the contract, fine-tuning, what it costs the source and how that is bounded, the run it leaves, the commands."""
+"""Adaptation: the contract, fine-tuning, keeping the source, saved runs, commands."""
 
 from __future__ import annotations
 
 import copy
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +13,7 @@ from shifted import PointNet, accuracy, few, pictures, points, start, strips
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from unseen import Domain, UnseenError
+from unseen import Domain, UnseenError, cli
 from unseen.adaptation import (
     ADAPTATIONS,
     FEW_LABELS,
@@ -36,9 +33,13 @@ from unseen.training.train import train
 
 ROOT = Path(__file__).parents[2]
 QUICK = {
-    "fine_tune": {"steps": 3}, "fada": {"steps": 4, "discriminator_steps": 2}, "ccsa": {"steps": 3},
-    "dirt_t": {"steps": 4, "refresh": 1}, "se": {"steps": 3}, "sbada": {"steps": 4, "width": 4},
-}  # fmt: skip
+    "fine_tune": {"steps": 3},
+    "fada": {"steps": 4, "discriminator_steps": 2},
+    "ccsa": {"steps": 3},
+    "dirt_t": {"steps": 4, "refresh": 1},
+    "se": {"steps": 3},
+    "sbada": {"steps": 4, "width": 4},
+}
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +80,7 @@ def test_every_adaptation_leaves_the_model_alone_repeats_itself_and_moves_every_
 @pytest.mark.parametrize(
     "name", [name for name, kind in ADAPTATIONS.items() if kind.needs == UNLABELLED]
 )
-def test_no_whole_target_method_sees_a_label(name):
+def test_unlabelled_methods_never_see_labels(name):
     x, y = pictures(0.5, n=40).tensors
     made = [
         adapted_model(
@@ -133,15 +134,15 @@ def test_the_few_shot_methods_take_models_of_several_inputs(name):
     assert adapted(x, torch.ones(20, 1)).shape == (20, 2)
 
 
-def test_a_loss_that_is_no_number_is_named():
+def test_nan_loss_is_named():
     x, y = points(n=8).tensors
-    with pytest.raises(UnseenError, match="fine_tune: the loss is nan at step 1: lower lr"):
+    with pytest.raises(UnseenError, match="the loss is nan at step 1"):
         adapted_model(
             "fine_tune", start("points"), points(), TensorDataset(x * float("nan"), y), steps=2
         )
 
 
-def test_a_descent_moves_its_own_side_of_a_game_alone():
+def test_descend_updates_only_its_optimizer():
     ours, theirs = nn.Linear(1, 1), nn.Linear(1, 1)
     kept = theirs.weight.clone()
     optimizer = torch.optim.SGD(ours.parameters(), 0.1)
@@ -186,7 +187,7 @@ def test_fine_tuning_keeps_batchnorms_statistics():
 # ---- what the source may lose
 
 
-def test_blending_is_a_straight_line_between_the_weights():
+def test_interpolation_is_linear_in_the_weights():
     start_, end = nn.BatchNorm1d(2), nn.BatchNorm1d(2)
     nn.init.constant_(end.weight, 3.0)
     end.running_mean.fill_(8.0)
@@ -197,7 +198,7 @@ def test_blending_is_a_straight_line_between_the_weights():
 
 
 @pytest.mark.parametrize(("bound", "share"), [(0.5, 1.0), (0.3, 0.6), (0.0, 0.0)])
-def test_going_back_stops_where_the_source_loses_no_more_than_the_bound(bound, share):
+def test_interpolation_keeps_source_loss_within_bound(bound, share):
     start_, end = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)
     nn.init.constant_(start_.weight, 0.0)
     nn.init.constant_(end.weight, 1.0)
@@ -228,7 +229,7 @@ def test_keeping_the_source_bounds_what_it_loses(trained):
 
 
 @pytest.mark.parametrize("method", ["erm", "uncertainty_guided"])
-def test_the_adapted_run_can_be_examined_scored_and_adapted_again(tmp_path, method):
+def test_adapted_run_can_be_evaluated_scored_and_adapted(tmp_path, method):
     begun = train(strips(), method, tmp_path / "run", overrides={"steps": 60}, progress=False)
     settings = {"steps": 60, "lr": 0.01}
     result = adapt(
@@ -309,12 +310,12 @@ def test_the_adapted_run_can_be_examined_scored_and_adapted_again(tmp_path, meth
         ),
     ],
 )
-def test_bad_questions_are_named(trained, asked, said):
+def test_bad_arguments_are_named(trained, asked, said):
     with pytest.raises(UnseenError, match=said):
         adapt(trained, strips(), **asked, progress=False)
 
 
-def test_weights_that_blew_up_are_never_saved(trained, tmp_path):
+def test_non_finite_weights_are_never_saved(trained, tmp_path):
     with pytest.raises(
         UnseenError, match=r"fine_tune: \S+ of the adapted model is not finite: lower lr"
     ):
@@ -343,7 +344,7 @@ def test_a_domain_without_labels_is_refused_before_anything_is_trained(
         adapt(trained, task, shots=None, by="dirt_t", out=tmp_path / "out", progress=False)
 
 
-def test_a_plan_knows_the_runs_embedding(trained):
+def test_plan_uses_the_run_embedding(trained):
     net = trained.load(strips(), "cpu")
     assert Plan.of(net, "fada", 3, {}).settings["embedding"] == "fc2"
     assert {kind.needs for kind in ADAPTATIONS.values()} == {FEW_LABELS, UNLABELLED}
@@ -352,52 +353,27 @@ def test_a_plan_knows_the_runs_embedding(trained):
 # ---- the commands
 
 
-def unseen(*words, cwd):
-    return subprocess.run(
-        [sys.executable, "-m", "unseen.cli", *map(str, words)],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-    )
-
-
-def test_the_command_adapts_and_saves(trained, tmp_path, monkeypatch):
-    support = str(ROOT / "tests/support")
-    monkeypatch.setenv("PYTHONPATH", support + os.pathsep + os.environ.get("PYTHONPATH", ""))
-    words = [
-        "adapt",
-        trained.folder,
-        "--task",
-        "shifted:strips",
-        "--shots",
-        5,
-        "--draws",
-        2,
-        "--with",
-        "ccsa",
-    ]
-    more = ["--set", "steps=20", "--lr", 0.05, "--keep-source", 0.01, "--out", "adapted", "--json"]
-    done = unseen(*words, *more, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
-    assert (
-        result["with"] == "ccsa"
-        and result["settings"]["steps"] == 20
-        and result["settings"]["lr"] == 0.05
-    )
+def test_adapt_command_adapts_saves_and_refuses_to_overwrite(
+    trained, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    words = f"adapt {trained.folder} --task shifted:strips --shots 5 --draws 2 --with ccsa"
+    more = "--set steps=20 --lr 0.05 --keep-source 0.01 --out adapted --json"
+    tokens = [*words.split(), *more.split()]
+    cli.main(tokens)
+    result = json.loads(capsys.readouterr().out)
+    assert result["with"] == "ccsa"
+    assert result["settings"]["steps"] == 20 and result["settings"]["lr"] == 0.05
     assert len(result["after"]) == len(result["shares"]) == 2 and result["domain"] == "right"
     assert Run(tmp_path / "adapted").config["adapted"]["with"] == "ccsa"
-    refused = unseen(*words, *more, cwd=tmp_path)
-    assert (
-        refused.returncode == 2
-        and "adapted is there already" in refused.stderr
-        and refused.stdout == ""
-    )
+    with pytest.raises(SystemExit) as ended:
+        cli.main(tokens)
+    refused = capsys.readouterr()
+    assert ended.value.code == 2 and "adapted is there already" in refused.err
+    assert refused.out == ""
 
 
-def test_the_command_tells_a_person_what_happened_to_the_source(
-    trained, capsys, tmp_path, monkeypatch
-):
+def test_adapt_command_reports_source_loss(trained, capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(cli_adapt, "task_of", lambda at, named: strips())
     cli_adapt.adapt(trained.folder, shots=5, draws=2, steps=60, lr=0.05)
     shown = capsys.readouterr()
@@ -424,7 +400,7 @@ def test_the_command_tells_a_person_what_happened_to_the_source(
     )
 
 
-def test_the_ways_to_adapt_are_listed(capsys):
+def test_adaptations_command_lists_all(capsys):
     cli_adaptations.adaptations(json_=True)
     listed = json.loads(capsys.readouterr().out)["adaptations"]
     assert [kind["name"] for kind in listed] == list(ADAPTATIONS)

@@ -1,4 +1,4 @@
-"""CCSA: what its pairs weigh, and that they bring the domains together class by class."""
+"""CCSA: pair losses, and alignment of the classes of both domains."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_alignment_and_separation_by_hand():
     )  # one of two pairs is too near
 
 
-def test_points_that_coincide_have_a_gradient():
+def test_gradient_is_finite_at_distance_zero():
     a = torch.zeros(2, 3, requires_grad=True)
     pairwise_distance(a, torch.zeros(1, 3)).sum().backward()
     assert a.grad.isfinite().all()
@@ -40,7 +40,7 @@ def embedded(model, data):
     return F.normalize(seen["fc2"]), y
 
 
-def test_it_learns_the_target_keeps_the_source_and_its_pairs_bring_them_together():
+def test_ccsa_learns_target_and_aligns_classes():
     model, source, target = start("points"), points(), few(points(1.5), 5)
     made = {
         weight: adapted_model(

@@ -1,4 +1,4 @@
-"""FADA: its four groups of pairs, and a model that learns to be mistaken for the source."""
+"""FADA: groups of pairs, confusion, phases."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_confusion_is_that_of_pairs_across_the_domains_with_those_of_the_sou
     assert confusion_loss(sure, torch.tensor([0, 2])).item() == 0
 
 
-def test_the_models_turn_makes_pairs_across_the_domains_pass_for_the_sources():
+def test_model_step_confuses_the_discriminator():
     torch.manual_seed(0)
     net = FADA(
         start("points"),
@@ -69,7 +69,7 @@ def test_the_models_turn_makes_pairs_across_the_domains_pass_for_the_sources():
     assert all(torch.equal(v, kept[k]) for k, v in net.discriminator.state_dict().items())
 
 
-def test_while_the_discriminator_learns_alone_the_model_stands_still():
+def test_model_is_unchanged_while_discriminator_trains_alone():
     model = start("points")
     net = FADA(model, embedding="fc2", steps=6, discriminator_steps=5)
     before, source, target = (
@@ -84,7 +84,7 @@ def test_while_the_discriminator_learns_alone_the_model_stands_still():
     assert not torch.equal(net.model.fc1.weight, before)
 
 
-def test_steps_that_would_leave_the_model_as_it_is_are_refused():
+def test_too_few_steps_are_refused():
     with pytest.raises(
         UnseenError, match=r"discriminator_steps=5 first: steps must be greater, not 5"
     ):
@@ -99,7 +99,7 @@ def test_steps_that_would_leave_the_model_as_it_is_are_refused():
         )
 
 
-def test_it_learns_the_target_and_keeps_the_source():
+def test_fada_learns_target_and_keeps_source():
     model, target = start("points"), few(points(1.5), 5)
     made = adapted_model(
         "fada", model, points(), target, embedding="fc2", steps=110, discriminator_steps=30, lr=0.01

@@ -1,4 +1,4 @@
-"""SBADA-GAN: images redrawn in both directions, with the class kept."""
+"""SBADA-GAN: losses, generators, consistency, self-labelling."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from unseen.api import Batch
 from unseen.errors import UnseenError
 
 
-def test_the_least_squares_game_by_hand():
+def test_least_squares_losses_by_hand():
     real, fake = torch.tensor([1.0, 0.5]), torch.tensor([0.5, 0.0])
     assert discriminator_loss(real, fake).item() == pytest.approx((0.125 + 0.125) / 2)
     assert generator_loss(fake).item() == pytest.approx((0.25 + 1) / 2)
 
 
-def test_a_redrawer_begins_near_a_copy():
+def test_generator_starts_near_identity():
     torch.manual_seed(0)
     x = pictures().tensors[0][:50]
     y = Generator(1, 16)(x)
@@ -31,9 +31,9 @@ def batch(data: TensorDataset, n: int = 64) -> Batch:
     return Batch((data.tensors[0][:n],), data.tensors[1][:n])
 
 
-def test_redrawn_images_take_on_the_other_style_and_keep_their_class():
+def test_translated_images_change_style_and_keep_class():
     torch.manual_seed(0)
-    # At the default weight the end hangs on the last bit of a processor's arithmetic; at 10 six seeds of six keep every class.
+    # At the default weight the result depends on rounding; at 10 all of six seeds keep the class.
     net = SBADA(
         start("pictures"), steps=80, width=8, lr=0.001, redraw_lr=0.003, consistency_weight=10.0
     )
@@ -48,7 +48,7 @@ def test_redrawn_images_take_on_the_other_style_and_keep_their_class():
     assert float((read == source.y).float().mean()) > 0.95 and logs["consistency"] < 0.3
 
 
-def test_the_target_is_read_where_redrawing_follows_its_style():
+def test_sbada_learns_target_with_style_loss():
     model, target, there = start("pictures"), pictures(0.7), pictures(0.7, seed=9)
     settings = {"steps": 80, "width": 8, "lr": 0.001, "redraw_lr": 0.003, "seed": 1}
     made, unstyled = (
@@ -61,7 +61,7 @@ def test_the_target_is_read_where_redrawing_follows_its_style():
     )
 
 
-def test_self_labels_come_late_and_change_the_sources_reader():
+def test_self_labelling_starts_late():
     made = {}
     for weight in (0.0, 1.0):
         torch.manual_seed(0)

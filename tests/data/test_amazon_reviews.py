@@ -1,4 +1,4 @@
-"""Amazon reviews: right counts and labels from the published files and the raw texts, clear errors from anything else."""
+"""Amazon reviews: counts and labels of the published files and the raw texts; errors."""
 
 from __future__ import annotations
 
@@ -45,9 +45,13 @@ def write_npz(
     """A file as published: the given columns are the first, the others stay empty."""
     m = csr_matrix(rows.astype(np.uint8))
     arrays = {
-        "data": m.data, "indices": m.indices.astype(np.uint16), "indptr": m.indptr.astype(np.int32),
-        "shape": np.array([len(rows), 5000]), "y": labels.astype(np.int8), **instead,
-    }  # fmt: skip
+        "data": m.data,
+        "indices": m.indices.astype(np.uint16),
+        "indptr": m.indptr.astype(np.int32),
+        "shape": np.array([len(rows), 5000]),
+        "y": labels.astype(np.int8),
+        **instead,
+    }
     path = root / f"msda5000_{domain}_{split}.npz"
     np.savez_compressed(
         path, **{name: array for name, array in arrays.items() if array is not None}
@@ -131,7 +135,7 @@ def test_a_broken_npz_is_named(root, name, capsys):
 
 
 @pytest.mark.parametrize("content", [b"", b"not a zip", None], ids=["empty", "text", "cut short"])
-def test_what_is_no_npz_is_named(root, content):
+def test_invalid_npz_is_named(root, content):
     path = write_npz(root, "dvd", "test", ROWS, Y)
     path.write_bytes(path.read_bytes()[:-30] if content is None else content)
     with pytest.raises(UnseenError, match="cannot be read"):
@@ -274,7 +278,7 @@ def test_counting_by_hand():
     assert x[:, :3].tolist() == [[1, 2, 1], [0, 0, 0], [255, 0, 0]]
 
 
-def test_words_are_those_of_the_sources_training_texts_alone(root):
+def test_vocabulary_comes_from_source_training_texts(root):
     for domain in ("books", "dvd"):
         write_jsonl(root, domain, [review(f"{domain}{i}") for i in range(10)])
     trained_on, _ = data.extract_counts("books", 4, "books", 0, 4)
@@ -376,7 +380,7 @@ def test_the_task_keeps_its_own_list_of_shifts():
     assert amazon_shifts.UNSEEN == shifts.SHIFTS
 
 
-def test_telling_by_hand():
+def test_label_association_by_hand():
     used = np.array([[1, 1, 0], [1, 0, 0], [0, 1, 0], [0, 0, 0]])
     association = shifts.label_association(used, np.array([1, 1, 0, 0]))
     # shares 1 and 0, pooled (2 + 1) / (4 + 2) = 1/2: z = 1 / sqrt(1/4 (1/2 + 1/2)) = 2
@@ -435,12 +439,12 @@ def test_the_real_files_are_whole():
         assert data.published_counts(d, "train")[1].bincount().tolist() == [1000, 1000]
 
 
-# What naive Bayes on the source reaches, less a margin: labels turned around or rows out of place leave it at a half.
+# Accuracy of naive Bayes less a margin; with wrong labels or rows it would be 0.5.
 @needs_real_data
 @pytest.mark.parametrize(
     "variant, held_out, unseen", [("kitchen", 0.82, 0.66), ("kitchen_raw", 0.8, 0.66)]
 )
-def test_real_reviews_are_what_their_labels_say(variant, held_out, unseen):
+def test_real_reviews_match_their_labels(variant, held_out, unseen):
     task = amazon_reviews.task(variant)
     x, y = task.source.load("train").tensors
     reader = BernoulliNB().fit(csr_matrix(x.numpy()), y.numpy())

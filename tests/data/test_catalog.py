@@ -1,4 +1,4 @@
-"""What real data there is to have, and what of it is here: one of several ways is enough, and a task's name will do."""
+"""The catalog of published data sets: list, check, usable variants."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_list_as_json(capsys):
 
 
 @pytest.mark.parametrize("name", ["cifar10", "driving", "amazon_reviews", "google_commands"])
-def test_of_what_is_missing_a_check_says_how_to_get_it(name, tmp_path):
+def test_check_explains_how_to_get_missing_data(name, tmp_path):
     rows = catalog.check(name, tmp_path)
     assert {r["state"] for r in rows} == {"missing"} and any(r["needed"] for r in rows)
     assert all(str(tmp_path / name) in r["problem"] for r in rows)
@@ -48,21 +48,35 @@ def test_of_what_is_missing_a_check_says_how_to_get_it(name, tmp_path):
     [
         ("driving", {"highway_fog", "ny_dawn", "euro_fog"}, []),
         ("driving", {"clear", "day", "dusk"}, ["camvid_day", "carla_clear"]),
-        ("driving", {"highway_fog", *(f"{p}_{w}" for p in ("ny", "euro") for w in ("dawn", "fog", "night", "spring", "winter"))},
-         ["synthia_fog"]),
-        ("amazon_shifts", {"books raw", "dvd raw", "electronics raw", "kitchen raw"}, ["the variants ending in _raw"]),
+        (
+            "driving",
+            {
+                "highway_fog",
+                *(
+                    f"{p}_{w}"
+                    for p in ("ny", "euro")
+                    for w in ("dawn", "fog", "night", "spring", "winter")
+                ),
+            },
+            ["synthia_fog"],
+        ),
+        (
+            "amazon_shifts",
+            {"books raw", "dvd raw", "electronics raw", "kitchen raw"},
+            ["the variants ending in _raw"],
+        ),
         ("cifar10_c", {"cifar10", "cifar10_c"}, ["CIFAR-10-C as published"]),
         ("cifar_shifts", {"cifar10"}, []),
         ("digit_pairs", {"mnist", "svhn", "mnist_m", "usps"}, ["digits"]),
     ],
-)  # fmt: skip
-def test_one_of_several_ways_is_enough(name, there, enough):
+)
+def test_usable_variants_of_available_parts(name, there, enough):
     data = data_set(name)
     titles = [part.title for part in data.parts if part.domain in there or part.title in there]
     assert data.usable_variants(titles) == enough
 
 
-def test_what_another_variant_would_need_can_be_done_without(tmp_path, monkeypatch, capsys):
+def test_parts_of_other_variants_are_optional(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     counted = {
         part.domain: 7
@@ -89,5 +103,5 @@ def test_what_another_variant_would_need_can_be_done_without(tmp_path, monkeypat
     reason="no real data here",
 )
 @pytest.mark.parametrize("name", ["cifar10", "driving", "amazon_reviews", "google_commands"])
-def test_the_real_data_that_is_here_can_be_read(name):
+def test_available_real_data_is_readable(name):
     assert all(r["state"] == "ok" and r["n"] > 0 for r in catalog.check(name) if r["needed"])

@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-10-C: right pixels and labels from the published files, honest splits, a cache that is never stale."""
+"""CIFAR-10 and CIFAR-10-C: reading, splits, cached corruptions."""
 
 from __future__ import annotations
 
@@ -90,16 +90,25 @@ def test_training_files_are_read_as_one_and_as_many_as_there_are(root):
 
 
 BROKEN = {
-    "cut short": (lambda path: path.write_bytes(path.read_bytes()[:-7]), r"its 9212 bytes are 3\.00 records"),
+    "cut short": (
+        lambda path: path.write_bytes(path.read_bytes()[:-7]),
+        r"its 9212 bytes are 3\.00 records",
+    ),
     "empty": (lambda path: path.write_bytes(b""), "its 0 bytes"),
-    "label 10": (lambda path: write(path.parents[1], path.name, np.array([1, 10, 2])), "record 1 has the label 10"),
+    "label 10": (
+        lambda path: write(path.parents[1], path.name, np.array([1, 10, 2])),
+        "record 1 has the label 10",
+    ),
     "a web page": (lambda path: path.write_bytes(b"<html>404</html>"), "its 16 bytes"),
-    "cifar-100": (lambda path: path.write_bytes(bytes(3074 * 2)), r"its 6148 bytes are 2\.00 records"),
-}  # fmt: skip
+    "cifar-100": (
+        lambda path: path.write_bytes(bytes(3074 * 2)),
+        r"its 6148 bytes are 2\.00 records",
+    ),
+}
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_what_is_off_is_named_with_the_file_and_the_expected_layout(root, case):
+def test_error_names_file_and_expected_layout(root, case):
     spoil, told = BROKEN[case]
     path = write(root, "test_batch.bin", np.arange(3))
     spoil(path)
@@ -112,7 +121,7 @@ def test_what_is_off_is_named_with_the_file_and_the_expected_layout(root, case):
     )
 
 
-def test_what_is_missing_is_named(root):
+def test_missing_file_is_named(root):
     with pytest.raises(
         MissingData, match=r"data_batch_1\.bin is missing: expected CIFAR-10's binary version"
     ):
@@ -129,14 +138,14 @@ def numbers(split: str) -> list[int]:
     return task().source.load(split).tensors[0][:, 0, 0, 0].tolist()
 
 
-def test_one_training_file_is_learned_from_whole_and_the_test_file_is_halved(root):
+def test_one_training_file_halves_the_test_file(root):
     write(root, "data_batch_1.bin", np.arange(300) % 10)
     write(root, "test_batch.bin", np.arange(41) % 10)
     assert numbers("train") == [n % 251 for n in range(300)]
     assert numbers("test") == list(range(20)) and numbers("val") == list(range(20, 41))
 
 
-def test_with_more_training_files_their_last_2000_are_held_out_and_the_whole_test_file_is_examined(
+def test_more_training_files_hold_out_their_last_2000(
     root,
 ):
     write(root, "data_batch_1.bin", np.arange(10_000) % 10)
@@ -174,7 +183,7 @@ def write_published(root: Path, size: int = 20) -> dict[str, np.ndarray]:
     return sets
 
 
-def test_published_sets_are_read_as_they_are_and_none_is_made(root, monkeypatch):
+def test_published_sets_are_used_if_present(root, monkeypatch):
     small(root)
     sets = write_published(root)
     monkeypatch.setattr(cifar10_c, "corrupt", None)
@@ -187,7 +196,7 @@ def test_published_sets_are_read_as_they_are_and_none_is_made(root, monkeypatch)
     ), "severity 1 comes first"
 
 
-def test_a_published_folder_that_lacks_a_set_is_told_and_not_filled_up(root):
+def test_incomplete_published_folder_is_refused(root):
     small(root)
     write_published(root)
     with pytest.raises(
@@ -202,17 +211,37 @@ def test_a_published_folder_that_lacks_a_set_is_told_and_not_filled_up(root):
 
 
 SPOILED = {
-    "cut": ("fog", lambda path, array: path.write_bytes(path.read_bytes()[:-100]), "cannot be read"),
+    "cut": (
+        "fog",
+        lambda path, array: path.write_bytes(path.read_bytes()[:-100]),
+        "cannot be read",
+    ),
     "floats": ("fog", lambda path, array: np.save(path, array / 255), "of float64"),
-    "channels first": ("fog", lambda path, array: np.save(path, array.transpose(0, 3, 1, 2)), r"is \(100, 3, 32, 32\)"),
-    "a severity short": ("fog", lambda path, array: np.save(path, array[:80]), r"is \(100,\) of uint8, fog.npy has 80 images"),
-    "another order": ("labels", lambda path, array: np.save(path, np.sort(array)), "differ from the first 10 test labels"),
-    "pickled": ("labels", lambda path, array: np.save(path, array.astype(object), allow_pickle=True), "cannot be read"),
-}  # fmt: skip
+    "channels first": (
+        "fog",
+        lambda path, array: np.save(path, array.transpose(0, 3, 1, 2)),
+        r"is \(100, 3, 32, 32\)",
+    ),
+    "a severity short": (
+        "fog",
+        lambda path, array: np.save(path, array[:80]),
+        r"is \(100,\) of uint8, fog.npy has 80 images",
+    ),
+    "another order": (
+        "labels",
+        lambda path, array: np.save(path, np.sort(array)),
+        "differ from the first 10 test labels",
+    ),
+    "pickled": (
+        "labels",
+        lambda path, array: np.save(path, array.astype(object), allow_pickle=True),
+        "cannot be read",
+    ),
+}
 
 
 @pytest.mark.parametrize("case", SPOILED)
-def test_what_is_off_in_a_published_folder_is_named(root, case):
+def test_broken_published_set_is_named(root, case):
     small(root)
     sets = write_published(root)
     name, spoil, told = SPOILED[case]
@@ -233,7 +262,7 @@ def cached(root: Path) -> list[Path]:
     return sorted((root.parents[1] / "cache" / "cifar10_c").glob("*"))
 
 
-def test_without_published_sets_the_examined_images_are_corrupted_here(root):
+def test_test_images_are_corrupted_without_published_sets(root):
     clean = small(root)
     x, y = cifar10_c.load_images("contrast", 5)
     assert x.dtype == torch.uint8 and y.tolist() == list(range(10))
@@ -241,7 +270,7 @@ def test_without_published_sets_the_examined_images_are_corrupted_here(root):
     assert torch.equal(x, torch.from_numpy(expected).permute(0, 3, 1, 2))
 
 
-def test_a_set_is_made_once_and_kept_and_nothing_written_reaches_the_kept_file(root, monkeypatch):
+def test_corrupted_set_is_cached_and_not_aliased(root, monkeypatch):
     small(root)
     x, _ = cifar10_c.load_images("fog", 3)
     assert len(cached(root)) == 1, "no temporary files are left"
@@ -251,7 +280,7 @@ def test_a_set_is_made_once_and_kept_and_nothing_written_reaches_the_kept_file(r
     assert torch.equal(cifar10_c.load_images("fog", 3)[0], expected)
 
 
-def test_what_the_content_depends_on_is_in_the_name(root, monkeypatch):
+def test_cache_key_covers_images_severity_and_version(root, monkeypatch):
     small(root)
     cifar10_c.load_images("fog", 3)
     cifar10_c.load_images("fog", 4)
@@ -283,7 +312,7 @@ def test_other_overlays_make_other_frost(root):
 @pytest.mark.parametrize(
     "spoil", [lambda b: b[:-50], lambda b: b[:10], lambda b: b"", lambda b: b"\0" * len(b)]
 )
-def test_a_kept_file_that_is_not_whole_is_made_again(root, spoil):
+def test_damaged_cache_file_is_computed_again(root, spoil):
     small(root)
     expected = cifar10_c.load_images("contrast", 2)[0].clone()
     path = cached(root)[0]
@@ -292,9 +321,7 @@ def test_a_kept_file_that_is_not_whole_is_made_again(root, spoil):
     assert np.load(path)["pixels"].shape == (10, 32, 32, 3)
 
 
-def test_where_nothing_can_be_kept_the_sets_are_made_anyway_and_that_is_told(
-    root, tmp_path, monkeypatch, caplog
-):
+def test_unwritable_cache_warns_and_computes(root, tmp_path, monkeypatch, caplog):
     small(root)
     expected = cifar10_c.load_images("contrast", 1)[0].clone()
     (tmp_path / "file").write_text("in the way")

@@ -1,4 +1,4 @@
-"""The corruptions of CIFAR-10-C: as published, the same bits for the same seed, and fast code against slow code."""
+"""The corruptions of CIFAR-10-C: determinism, ranges, and comparison with slow versions."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def grows_plainly(name: str, clean: np.ndarray, severity: int) -> float:
 
 
 def hidden_by_ice(name: str, clean: np.ndarray, severity: int) -> float:
-    """What of a picture's variance the clean one does not explain: ice brightens, a dimmer scene under it darkens again."""
+    """Return the fraction of variance that the clean image does not explain."""
     made = np.clip(CORRUPTIONS[name](clean, severity, rng()), 0, 255)
     return float(
         np.mean(
@@ -100,7 +100,7 @@ def hidden_by_ice(name: str, clean: np.ndarray, severity: int) -> float:
 
 
 def light_strayed(name: str, clean: np.ndarray, severity: int) -> float:
-    """Mean squared way of a point's light: glass scatters it further, but a softer scatter is nearer to the clean pixels."""
+    """Return the mean squared displacement of the light of a point."""
     point = np.zeros((400, 32, 32, 3), np.uint8)
     point[:, 16, 16] = 255
     light = CORRUPTIONS[name](point, severity, rng()).mean(axis=(0, 3))
@@ -109,7 +109,7 @@ def light_strayed(name: str, clean: np.ndarray, severity: int) -> float:
 
 
 def stretched_beyond_tilt(name: str, clean: np.ndarray, severity: int) -> float:
-    """As published the tilt of a whole picture shrinks with severity; what grows is how its parts are stretched."""
+    """Return the effect of the displacement alone: the affine part shrinks with severity."""
     amplitude, smoothness, reach = digital.ELASTIC[severity - 1]
     return mean_difference(
         digital.random_affine(clean, reach, rng()), _after_tilt(clean, amplitude, smoothness, reach)
@@ -128,7 +128,7 @@ DISTORTION = {
     "glass_blur": light_strayed,
     "elastic_transform": stretched_beyond_tilt,
 }
-# Two published severities of one effect: glass with a Gaussian too narrow for bytes, and a trail cut off where it is invisible.
+# Severities with the same effect: a Gaussian too narrow for bytes, and a trail cut where invisible.
 TIES = {("glass_blur", 2), ("motion_blur", 4)}
 
 
@@ -179,7 +179,7 @@ def test_values_stay_in_range(name, severity):
         assert made[0].max() < 140, "black that underflows would come out white"
 
 
-def test_there_are_fifteen_in_the_published_groups_and_nonsense_is_named(photos):
+def test_fifteen_corruptions_and_errors(photos):
     assert {group: len(names) for group, names in GROUPS.items()} == {
         "noise": 3,
         "blur": 4,
@@ -344,8 +344,10 @@ def test_frost_adds_a_piece_of_a_published_overlay(photos, ice):
     for piece in made[:20]:
         found = [
             np.abs(overlay[y : y + 32, x : x + 32] * 0.45 - piece).max() < 1e-3
-            for overlay in ice for y in range(overlay.shape[0] - 32) for x in range(overlay.shape[1] - 32)
-        ]  # fmt: skip
+            for overlay in ice
+            for y in range(overlay.shape[0] - 32)
+            for x in range(overlay.shape[1] - 32)
+        ]
         assert any(found)
 
 
@@ -429,7 +431,7 @@ def test_pixelate_and_jpeg_are_pillows(photos):
     assert (corrupt(photos, "jpeg_compression", 5)[7] == np.asarray(Image.open(file))).all()
 
 
-def test_the_extra_ones_are_not_in_the_benchmark_and_do_what_they_say():
+def test_extra_corruptions_are_not_in_the_benchmark():
     from unseen.data.corruptions import EXTRA
 
     assert not set(EXTRA) & set(CORRUPTIONS)

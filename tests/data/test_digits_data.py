@@ -1,4 +1,4 @@
-"""The readers of the published digits: right pixels and labels from the formats as they are, clear errors from anything else."""
+"""Readers of the published digit formats: pixels, labels, errors."""
 
 from __future__ import annotations
 
@@ -181,50 +181,91 @@ def with_cut_tail(make):
 
 BROKEN = {
     "gz cut short": (with_cut_tail(mnist_with(lambda path: path)), "truncated"),
-    "gz with a wrong byte": (mnist_with(lambda p: rewritten(p, p.read_bytes()[:-8] + bytes(8))), "cannot be decompressed"),
-    "labels for images": (mnist_with(lambda p: rewritten(p, packed(np.arange(4)))), "starts with 0x00000801, not 0x00000803"),
-    "a web page": (mnist_with(lambda p: rewritten(p, b"<html>404</html>")), "starts with 0x3c68746d"),
+    "gz with a wrong byte": (
+        mnist_with(lambda p: rewritten(p, p.read_bytes()[:-8] + bytes(8))),
+        "cannot be decompressed",
+    ),
+    "labels for images": (
+        mnist_with(lambda p: rewritten(p, packed(np.arange(4)))),
+        "starts with 0x00000801, not 0x00000803",
+    ),
+    "a web page": (
+        mnist_with(lambda p: rewritten(p, b"<html>404</html>")),
+        "starts with 0x3c68746d",
+    ),
     "an empty file": (mnist_with(lambda p: rewritten(p, b"")), "starts with 0x,"),
     "fewer bytes than announced": (
         mnist_with(lambda p: rewritten(p, gzip.compress(idx(np.zeros((4, 28, 28)))[:-5]))),
         "states 4 x 28 x 28 bytes, 3131 follow",
     ),
     "more announced than a number can hold": (
-        mnist_with(lambda p: rewritten(p, gzip.compress(struct.pack(">4B3I", 0, 0, 8, 3, 2**31, 2**31, 4)))),
+        mnist_with(
+            lambda p: rewritten(p, gzip.compress(struct.pack(">4B3I", 0, 0, 8, 3, 2**31, 2**31, 4)))
+        ),
         "states 2147483648 x 2147483648 x 4 bytes, 0 follow",
     ),
-    "another size": (mnist_with(lambda p: rewritten(p, packed(np.zeros((4, 32, 32))))), "images are 32x32"),
-    "fewer labels": (mnist_with(lambda p: rewritten(labels_of(p), packed(np.arange(3))) and p), "4 images and 3 labels"),
-    "label 11": (mnist_with(lambda p: rewritten(labels_of(p), packed(np.array([0, 1, 2, 11]))) and p), "labels range from 0 to 11"),
-    "mat of other names": (mat_with(images=X2, labels=Y2), "contains images (32, 32, 3, 2), labels (1, 2)"),
-    "mat of other axes": (mat_with(X=X2.transpose(3, 0, 1, 2), y=Y2), "its X is (2, 32, 32, 3) of uint8"),
+    "another size": (
+        mnist_with(lambda p: rewritten(p, packed(np.zeros((4, 32, 32))))),
+        "images are 32x32",
+    ),
+    "fewer labels": (
+        mnist_with(lambda p: rewritten(labels_of(p), packed(np.arange(3))) and p),
+        "4 images and 3 labels",
+    ),
+    "label 11": (
+        mnist_with(lambda p: rewritten(labels_of(p), packed(np.array([0, 1, 2, 11]))) and p),
+        "labels range from 0 to 11",
+    ),
+    "mat of other names": (
+        mat_with(images=X2, labels=Y2),
+        "contains images (32, 32, 3, 2), labels (1, 2)",
+    ),
+    "mat of other axes": (
+        mat_with(X=X2.transpose(3, 0, 1, 2), y=Y2),
+        "its X is (2, 32, 32, 3) of uint8",
+    ),
     "mat of floats": (mat_with(X=X2 / 255, y=Y2), "its X is (32, 32, 3, 2) of float64"),
     "mat with fewer labels": (mat_with(X=X2, y=Y2[:1]), "2 images and 1 labels"),
     "mat with label 12": (mat_with(X=X2, y=np.array([1, 12])), "labels range from 1 to 12"),
     "mat with two zeros": (mat_with(X=X2, y=np.array([0, 10])), "both 0 and 10"),
     "mat with half labels": (mat_with(X=X2, y=np.array([0.5, 1])), "does not contain integers"),
-    "mat with complex labels": (mat_with(X=X2, y=np.array([1 + 1j, 2])), "does not contain integers"),
+    "mat with complex labels": (
+        mat_with(X=X2, y=np.array([1 + 1j, 2])),
+        "does not contain integers",
+    ),
     "mat cut short": (with_cut_tail(mat_with(X=X2, y=Y2)), "cannot be read"),
     "usps with a short line": (usps_of(b"6 0 0\n6 0 0\n"), "3 numbers, not 257"),
     "usps with a word": (usps_of(b"six 0 0\n"), "six"),
     "usps out of range": (usps_with(ROW, ROW + np.eye(257)[4] * 255), "values range from 0 to 255"),
     "usps with label 10": (usps_with(np.append(10, np.zeros(256))), "labels range from 10 to 10"),
-    "usps with NaN": (usps_with(ROW * np.where(np.arange(257) == 9, np.nan, 1)), "values range from nan to nan"),
+    "usps with NaN": (
+        usps_with(ROW * np.where(np.arange(257) == 9, np.nan, 1)),
+        "values range from nan to nan",
+    ),
     "usps empty": (usps_of(b""), "no image"),
     "png not listed": (png_with([IMAGE, IMAGE], "00000000.png 1\n"), "lists 1 images"),
     "png not there": (png_with([IMAGE], "00000009.png 1\n"), "00000009.png is not among them"),
     "png of another size": (png_with([IMAGE[:28, :28]], "00000000.png 1\n"), "is 28x28 RGB"),
     "png in grey": (png_with([IMAGE[..., 0]], "00000000.png 1\n"), "is 32x32 L"),
     "list of other columns": (png_with([IMAGE], "1 00000000.png\n"), 'the line "1 00000000.png"'),
-    "list with a label of thirty digits": (png_with([IMAGE], f"00000000.png {'1' * 30}\n"), 'the line "00000000.png 111'),
-    "list with a picture twice": (png_with([IMAGE, IMAGE], "00000000.png 1\n00000000.png 1\n"), "some more than once"),
-    "list that leaves its folder": (png_with([IMAGE], "../../secret.png 1\n"), 'the line "../../secret.png 1"'),
-}  # fmt: skip
+    "list with a label of thirty digits": (
+        png_with([IMAGE], f"00000000.png {'1' * 30}\n"),
+        'the line "00000000.png 111',
+    ),
+    "list with a picture twice": (
+        png_with([IMAGE, IMAGE], "00000000.png 1\n00000000.png 1\n"),
+        "some more than once",
+    ),
+    "list that leaves its folder": (
+        png_with([IMAGE], "../../secret.png 1\n"),
+        'the line "../../secret.png 1"',
+    ),
+}
 
 
 @pytest.mark.filterwarnings("ignore:.*input contained no data")
 @pytest.mark.parametrize("case", BROKEN)
-def test_what_is_off_is_named_with_the_file_and_the_expected_layout(root, case):
+def test_error_names_file_and_expected_layout(root, case):
     make, told = BROKEN[case]
     path, domain, split = make(root)
     with pytest.raises(UnseenError) as caught:
@@ -250,7 +291,7 @@ def test_a_broken_png_is_named(root):
         digits.load_images("mnist_m", "test")
 
 
-def test_missing_files_and_folders_tell_the_variable_and_the_command(root, monkeypatch):
+def test_missing_files_name_variable_and_command(root, monkeypatch):
     for domain, split in digits.MAIN_FILE:
         with pytest.raises(
             UnseenError, match=rf"no digits data: .*fetch digits.*{VARIABLE}.*now {root}"
@@ -302,7 +343,7 @@ def test_the_source_is_the_first_10000_and_what_is_held_out_is_not_among_them(nu
     assert labels.tolist() == [n % 10 for n in range(11_000, 12_000)]
 
 
-def test_too_small_a_training_file_is_told(root):
+def test_too_small_training_file_is_named(root):
     write_mnist(root, np.zeros((100, 28, 28)), np.arange(100) % 10)
     for split in ("train", "val"):
         with pytest.raises(UnseenError, match="has 100 images; the first 1"):
@@ -311,7 +352,7 @@ def test_too_small_a_training_file_is_told(root):
         digits_shifts._held_out.__wrapped__(root)
 
 
-def test_making_the_task_reads_nothing_and_syn_is_there_only_where_its_file_is(root):
+def test_task_reads_nothing_and_includes_syn_if_present(root):
     task = digits_benchmark.task()
     assert [d.name for d in task.targets] == ["svhn", "mnist_m", "usps"]
     for domain in (task.source, *task.targets, *tuning.task().targets):
@@ -323,7 +364,7 @@ def test_making_the_task_reads_nothing_and_syn_is_there_only_where_its_file_is(r
     assert [d.name for d in digits_benchmark.task().targets] == ["svhn", "mnist_m", "syn", "usps"]
 
 
-def test_a_pool_for_adaptation_is_there_where_the_training_file_is(root):
+def test_training_pool_exists_if_its_file_does(root):
     write_mat(root, split="train", X=X2, y=Y2)
     svhn, _, usps = digits_benchmark.task().targets
     assert len(svhn.load("train")) == 2

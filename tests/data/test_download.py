@@ -1,4 +1,4 @@
-"""Downloads against a server of our own: whole, cut and resumed, wrong, gone; nothing half-written under the final name."""
+"""Downloads from a local server: complete, resumed, wrong, missing."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_a_wrong_checksum_leaves_an_older_file_as_it_was(publisher, tmp_path):
     assert (tmp_path / "set/file.bin").read_bytes() == b"older"
 
 
-def test_what_is_gone_is_told_at_once_with_its_address(publisher, tmp_path):
+def test_missing_address_fails_at_once(publisher, tmp_path):
     gone = publisher.url.replace("file", "gone")
     with pytest.raises(UnseenError, match=rf"{gone}: the server says 404.*{tmp_path}"):
         download.download(file(publisher, url=gone), tmp_path)
@@ -263,7 +263,7 @@ def toy(publisher, monkeypatch) -> DataSet:
     return made
 
 
-def test_fetch_says_what_it_got_what_was_there_and_what_a_person_must_get(toy, publisher, tmp_path):
+def test_fetch_reports_state_of_every_part(toy, publisher, tmp_path):
     rows = catalog.fetch("toy", tmp_path)
     assert [(r["state"], r["n"]) for r in rows] == [("fetched", 2), ("by hand", 0)]
     assert rows[1]["problem"] == f"open http://drive and unpack it in {tmp_path}/toy/syn"

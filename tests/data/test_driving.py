@@ -1,4 +1,4 @@
-"""Street scenes: the readers on a tiny tree, splits that share no stretch of road, learning a class for every pixel, pictures."""
+"""Street scenes: reading, splits, methods on label maps, images of predictions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def street(top: int = SKY, bottom: int = ROAD, size: tuple[int, int] = (240, 180
 
 @pytest.fixture
 def root(tmp_path, monkeypatch) -> Path:
-    """Ten frames of each day drive, four at dusk, ten of CARLA; the shade of grey tells their number."""
+    """Write ten frames of each day drive, four at dusk, ten of CARLA; grey encodes the index."""
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     folder = tmp_path / "driving"
     for drive in (*data.SEQUENCES["day"], *data.SEQUENCES["clear"]):
@@ -95,9 +95,15 @@ def test_each_data_set_has_its_own_class_numbers(root):
     drive = root / "driving/carla/clear"
     native = np.repeat(np.array([[11, 12, 6, 0, 255]], np.uint8), 5, axis=0)
     write_frame(drive, "00000", native)
-    assert data.read_label(data.Frame(drive, drive / "labels/00000.png"), data.class_lookup("clear"), (5, 5))[0].tolist() == [
-        1, 6, 3, IGNORE, IGNORE,
-    ]  # fmt: skip
+    assert data.read_label(
+        data.Frame(drive, drive / "labels/00000.png"), data.class_lookup("clear"), (5, 5)
+    )[0].tolist() == [
+        1,
+        6,
+        3,
+        IGNORE,
+        IGNORE,
+    ]
     assert data.class_lookup("day")[[9, 10, 255]].tolist() == [9, IGNORE, IGNORE], (
         "bicyclists are no common class"
     )
@@ -167,7 +173,7 @@ def test_source_splits_share_no_frame_and_come_from_every_drive(root):
     assert len(task.domain("dusk").load("test")) == 4
 
 
-def test_splits_there_are_not_are_named(root):
+def test_unknown_splits_are_named(root):
     with pytest.raises(UnseenError, match='no split "validation"; it has: train, val, test'):
         driving.task().source.load("validation")
     with pytest.raises(UnseenError, match='dusk of driving has no split "train"; it has: test'):
@@ -212,9 +218,7 @@ def test_every_method_takes_the_presets(method, preset):
         wanted = {"fast": {"depth": 18, "width": 0.5}, "paper": {"depth": 50, "width": 1.0}}[preset]
         assert chosen.model == {**wanted, "pretrained": ""}
         if preset == "paper":
-            assert (
-                chosen.loop.steps == 50 * (FRAMES[variant] // 8) and chosen.method["lr"] == 1e-4
-            )
+            assert chosen.loop.steps == 50 * (FRAMES[variant] // 8) and chosen.method["lr"] == 1e-4
 
 
 def test_site_and_embedding_are_the_papers(root):
@@ -362,9 +366,9 @@ def test_frames_are_spread_over_the_drive():
     )
 
 
-def test_pictures_of_finished_runs(root, tmp_path):
+def test_draw_predictions_of_finished_runs(root, tmp_path):
     task = driving.task()
-    short = {"width": 0.125, "steps": 1, "batch": 4}
+    short = {"width": 0.125, "steps": 1, "batch_size": 4}
     runs = [
         train(
             task,
@@ -390,10 +394,14 @@ def test_pictures_of_finished_runs(root, tmp_path):
         "gud seed 0",
     ]
     for wrong, said in (
-        ({"runs": [runs[0], Run(runs[0].folder)]}, "named twice"), ({"runs": []}, "at least one"),
-        ({"out": tmp_path / "dusk.jpg"}, "dusk.png, not"), ({"domain": "night"}, 'no domain "night"'), ({"frames": 0}, "frames"),
-        ({"task": driving.task("carla_clear")}, "trained on driving/camvid_day"), ({"runs": [Run(tmp_path)]}, "config.json"),
-    ):  # fmt: skip
+        ({"runs": [runs[0], Run(runs[0].folder)]}, "named twice"),
+        ({"runs": []}, "at least one"),
+        ({"out": tmp_path / "dusk.jpg"}, "dusk.png, not"),
+        ({"domain": "night"}, 'no domain "night"'),
+        ({"frames": 0}, "frames"),
+        ({"task": driving.task("carla_clear")}, "trained on driving/camvid_day"),
+        ({"runs": [Run(tmp_path)]}, "config.json"),
+    ):
         with pytest.raises(UnseenError, match=said):
             draw_predictions(
                 **{
@@ -419,30 +427,51 @@ def common10(names=data.CLASSES, **lookup):
 
 DUSK = "camvid/0001TP"
 BROKEN = {
-    "a table of something else": (change_table(common10={"names": list(data.CLASSES)}), "KeyError: 'lookup'"),
+    "a table of something else": (
+        change_table(common10={"names": list(data.CLASSES)}),
+        "KeyError: 'lookup'",
+    ),
     "no JSON": (lambda f: (f / "classes.json").write_text("{"), "JSONDecodeError"),
     "classes in another order": (common10(data.CLASSES[::-1]), "its names are person, vehicle"),
-    "a class that is not common": (common10(camvid=[0, 1, 10]), r"its lookup of camvid is \[0, 1, 10\]"),
+    "a class that is not common": (
+        common10(camvid=[0, 1, 10]),
+        r"its lookup of camvid is \[0, 1, 10\]",
+    ),
     "a class in words": (common10(camvid=["sky"]), r"its lookup of camvid is \['sky'\]"),
     "no drive": (lambda f: (f / DUSK / "images").rename(f / "gone"), "0001TP/images is missing"),
-    "an empty drive": (lambda f: [p.unlink() for p in (f / DUSK / "images").iterdir()], "contains no .jpg file"),
-    "no label map": (lambda f: (f / DUSK / "labels/00002.png").unlink(), "1 frames lack an image or a label map, e.g. 00002"),
-    "no image": (lambda f: (f / DUSK / "images/00002.jpg").unlink(), "1 frames lack an image or a label map, e.g. 00002"),
+    "an empty drive": (
+        lambda f: [p.unlink() for p in (f / DUSK / "images").iterdir()],
+        "contains no .jpg file",
+    ),
+    "no label map": (
+        lambda f: (f / DUSK / "labels/00002.png").unlink(),
+        "1 frames lack an image or a label map, e.g. 00002",
+    ),
+    "no image": (
+        lambda f: (f / DUSK / "images/00002.jpg").unlink(),
+        "1 frames lack an image or a label map, e.g. 00002",
+    ),
     "a map in colour": (
-        lambda f: Image.new("RGB", (240, 180)).save(f / DUSK / "labels/00000.png"), "is RGB; expected images/<name>.jpg"
+        lambda f: Image.new("RGB", (240, 180)).save(f / DUSK / "labels/00000.png"),
+        "is RGB; expected images/<name>.jpg",
     ),
     "an unknown class": (
-        lambda f: write_frame(f / DUSK, "00000", street(11)), "00000.png .* has the class 11; expected classes among 0, 1,"
+        lambda f: write_frame(f / DUSK, "00000", street(11)),
+        "00000.png .* has the class 11; expected classes among 0, 1,",
     ),
     "a map of another size": (
-        lambda f: Image.new("L", (33, 17)).save(f / DUSK / "labels/00001.png"), "00001.png .* is 33x17; expected 240x180"
+        lambda f: Image.new("L", (33, 17)).save(f / DUSK / "labels/00001.png"),
+        "00001.png .* is 33x17; expected 240x180",
     ),
-    "a cut image": (lambda f: (f / DUSK / "images/00001.jpg").write_bytes(b"\xff\xd8\xff"), "00001.jpg .* cannot be read"),
-}  # fmt: skip
+    "a cut image": (
+        lambda f: (f / DUSK / "images/00001.jpg").write_bytes(b"\xff\xd8\xff"),
+        "00001.jpg .* cannot be read",
+    ),
+}
 
 
 @pytest.mark.parametrize("spoil, said", BROKEN.values(), ids=BROKEN)
-def test_what_is_off_is_named(root, spoil, said):
+def test_broken_file_is_named(root, spoil, said):
     spoil(root / "driving")
     with pytest.raises(UnseenError, match=said) as caught:
         data.load_scenes("dusk")
@@ -451,7 +480,7 @@ def test_what_is_off_is_named(root, spoil, said):
     assert row["state"] in ("broken", "missing") and row["n"] == 0
 
 
-def test_without_data_the_remedy_is_told(tmp_path, monkeypatch):
+def test_missing_data_names_the_remedy(tmp_path, monkeypatch):
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     with pytest.raises(
         UnseenError, match=r"no driving data: .*driving does not exist; `unseen data fetch driving`"

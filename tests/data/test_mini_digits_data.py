@@ -1,4 +1,4 @@
-"""The embedded benchmark is what it says: balanced, the same bits each time, without leaks, and really shifted."""
+"""mini_digits: balanced, deterministic, without leaks, and shifted."""
 
 import hashlib
 import os
@@ -78,7 +78,7 @@ def test_same_bits_in_a_fresh_process():
         "import hashlib, random, numpy, torch\n"
         "random.seed(5), numpy.random.seed(5), torch.manual_seed(5)\n"
         "from unseen.data import mini_digits\n"
-        "pixels, labels = mini_digits.load_images('scanner', 'train')\n"  # needs the source's split too
+        "pixels, labels = mini_digits.load_images('scanner', 'train')\n"
         "print(hashlib.sha256(pixels.numpy().tobytes() + labels.numpy().tobytes()).hexdigest())\n"
     )
     environment = {
@@ -134,7 +134,7 @@ def test_a_caller_cannot_corrupt_the_cache():
         ("street", "val", ("street", "no val split", "train, test")),
     ],
 )
-def test_errors_tell_what_is_valid(domain, split, told):
+def test_errors_list_valid_values(domain, split, told):
     with pytest.raises(ValueError) as caught:
         mini_digits.load_images(domain, split)
     for text in told:

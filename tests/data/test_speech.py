@@ -1,4 +1,4 @@
-"""Speech Commands as published: what is read, what is named as broken, what is spectrograms, and the tasks made of it."""
+"""Speech Commands: clips, lists, cached spectrograms, the task."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_other_rates_become_16_khz(root, rate):
     np.testing.assert_allclose(read[2000:-2000], tone(1000)[2000:-2000], atol=5e-3)
 
 
-def test_what_16_khz_cannot_hold_is_filtered_out_not_folded_back(root):
+def test_resampling_removes_aliases(root):
     read = speech.read_clip(
         write(root / "a.wav", tone(15_000, rate=44_100), 44_100, subtype="FLOAT")
     )
@@ -95,18 +95,29 @@ def holding(path: Path, content: bytes) -> Path:
 
 
 BROKEN = {
-    "cut short": (lambda p: cut(write(p, tone(440))), "is truncated: its header states 32044 bytes, it has 31043"),
-    "cut within its header": (lambda p: holding(p, write(p, tone(440)).read_bytes()[:20]), "is truncated: .* it has 20"),
+    "cut short": (
+        lambda p: cut(write(p, tone(440))),
+        "is truncated: its header states 32044 bytes, it has 31043",
+    ),
+    "cut within its header": (
+        lambda p: holding(p, write(p, tone(440)).read_bytes()[:20]),
+        "is truncated: .* it has 20",
+    ),
     "a web page": (lambda p: holding(p, b"<html>404</html>"), "cannot be read as sound"),
     "an empty file": (lambda p: holding(p, b""), "cannot be read as sound"),
     "no samples": (lambda p: write(p, np.zeros(0)), "is empty: its length is 0"),
-    "not finite": (lambda p: write(p, np.array([0, np.nan, 1]), subtype="FLOAT"), "has samples that are not finite"),
+    "not finite": (
+        lambda p: write(p, np.array([0, np.nan, 1]), subtype="FLOAT"),
+        "has samples that are not finite",
+    ),
     "a rate that no recorder has": (
-        lambda p: holding(p, (b := write(p, tone(440)).read_bytes())[:24] + b"\xff\xff\xff\x7f" + b[28:]),
+        lambda p: holding(
+            p, (b := write(p, tone(440)).read_bytes())[:24] + b"\xff\xff\xff\x7f" + b[28:]
+        ),
         "has a sampling rate of 2147483647 Hz: expected 1000 to 400000",
     ),
     "missing": (lambda p: p, "is missing"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", BROKEN)
@@ -158,21 +169,33 @@ def swapped(path: Path, old: str, new: str) -> None:
 
 
 ODD_FOLDERS = {
-    "no list": (lambda f: (f / "testing_list.txt").unlink(), "testing_list.txt is missing, which lists"),
-    "a clip less": (lambda f: (f / "no/00000008_nohash_0.wav").unlink(), "1 missing clips, e.g. no/00000008"),
+    "no list": (
+        lambda f: (f / "testing_list.txt").unlink(),
+        "testing_list.txt is missing, which lists",
+    ),
+    "a clip less": (
+        lambda f: (f / "no/00000008_nohash_0.wav").unlink(),
+        "1 missing clips, e.g. no/00000008",
+    ),
     "a word without clips": (lambda f: (f / "abc").mkdir(), r"abc contains no \.wav"),
     "held out twice": (
         lambda f: swapped(f / "validation_list.txt", "go/00000006", "go/00000008"),
         "go/00000008_nohash_0.wav is in both validation_list.txt and testing_list.txt",
     ),
-    "a list of another kind": (lambda f: swapped(f / "testing_list.txt", "no/", ""), 'has the line "00000008_nohash_0.wav"'),
-    "no words": (lambda f: [p.rename(f / f"_{p.name}") for p in list(f.iterdir()) if p.name in PITCH], "folders of 0 words"),
+    "a list of another kind": (
+        lambda f: swapped(f / "testing_list.txt", "no/", ""),
+        'has the line "00000008_nohash_0.wav"',
+    ),
+    "no words": (
+        lambda f: [p.rename(f / f"_{p.name}") for p in list(f.iterdir()) if p.name in PITCH],
+        "folders of 0 words",
+    ),
     "nothing held out": (lambda f: (f / "testing_list.txt").write_text(""), "no clip for test"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", ODD_FOLDERS)
-def test_what_is_off_in_the_folder_is_named(folder, case):
+def test_broken_folder_is_named(folder, case):
     spoil, told = ODD_FOLDERS[case]
     spoil(folder)
     with pytest.raises(UnseenError, match=told):
@@ -202,7 +225,7 @@ def test_pictures_are_of_the_right_clips(folder):
     )
 
 
-def test_they_are_kept_and_read_back(folder, root, monkeypatch):
+def test_spectrograms_are_cached(folder, root, monkeypatch):
     first = spectrograms.load_spectrograms("test", "noise")
     monkeypatch.setattr(spectrograms, "read_clip", None)  # whoever decodes again fails
     again = spectrograms.load_spectrograms("test", "noise")
@@ -234,7 +257,7 @@ def test_a_damaged_file_is_made_again(folder, root, damage):
     )
 
 
-def test_what_they_were_made_of_is_in_their_name(folder, root, monkeypatch):
+def test_cache_key_covers_clips_noises_and_version(folder, root, monkeypatch):
     changed = folder / "go/00000008_nohash_0.wav"
     before = spectrograms.load_spectrograms("test")[0]
     write(changed, tone(5000, 0.7))  # as many bytes as before
@@ -250,13 +273,13 @@ def test_what_they_were_made_of_is_in_their_name(folder, root, monkeypatch):
     assert len(list((root / "cache/google_commands").iterdir())) == files + 1
 
 
-def test_where_nothing_can_be_kept_the_pictures_are_made_anyway(folder, root, monkeypatch):
+def test_unwritable_cache_still_computes_spectrograms(folder, root, monkeypatch):
     expected = spectrograms.load_spectrograms("test")[0]
     monkeypatch.setenv(CACHE_VARIABLE, str(holding(root / "a file", b"")))
     assert torch.equal(spectrograms.load_spectrograms("test")[0], expected)
 
 
-def test_all_broken_clips_are_told_at_once_and_nothing_is_kept(folder, root):
+def test_all_broken_clips_are_reported_and_not_cached(folder, root):
     cut(folder / "go/00000008_nohash_0.wav")
     holding(folder / "yes/00000009_nohash_0.wav", b"")
     with pytest.raises(
@@ -375,7 +398,7 @@ def test_nobody_speaks_in_two_published_splits():
 
 
 @needs_real_data
-def test_real_words_are_what_their_labels_say(tmp_path, monkeypatch):
+def test_real_words_match_their_labels(tmp_path, monkeypatch):
     from sklearn.linear_model import RidgeClassifier
 
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))

@@ -1,4 +1,4 @@
-"""The five corruptions: each does what its name says, within the paper's range, alike at every call."""
+"""The five corruptions of speech: operation, range, determinism."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_hastened_short_clip_is_followed_by_silence_and_a_slow_one_cut():
     assert np.abs(fast[:, 10]).max() > 100
 
 
-# librosa 0.11.0: as LIBROSA in test_mel, of phase_vocoder(stft(SWEEP), rate=1 + scale), [2::8, 1:28:8]
+# librosa 0.11.0: as in test_mel, of phase_vocoder(stft(SWEEP), rate=1 + scale), [2::8, 1:28:8]
 LIBROSA = {
     0.17: [
         [25.8544, -8.2005, -7.2286, -8.6442],
@@ -171,7 +171,7 @@ def test_a_clip_is_corrupted_alike_every_time_and_another_clip_differently(kind)
     assert any(not np.array_equal(SPECTRUM, other) for other in others)
 
 
-def test_no_such_corruption():
+def test_unknown_corruption_is_named():
     with pytest.raises(
         UnseenError,
         match='no corruption "echo"; there are: amplitude, pitch, noise, stretch, shift',

@@ -1,4 +1,4 @@
-"""SYNTHIA's published layout, on a tiny tree: the right frames, the class in 16 bits, and a cache that is never stale."""
+"""SYNTHIA: frames, 16-bit classes, cache."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def halves(top: int, bottom: int) -> np.ndarray:
 
 @pytest.fixture
 def root(tmp_path, monkeypatch) -> Path:
-    """A tree of ten frames of Highway at dawn, whose shade of grey tells their number, and two of New York at night."""
+    """Write ten frames of Highway at dawn, grey encodes the index, and two of New York at night."""
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
     for number in range(10):
@@ -161,9 +161,7 @@ def test_a_source_is_cut_into_stretches_of_the_drive(root):
     assert parts == {"train": [0, 1, 2, 3, 4, 5, 6, 7], "val": [8], "test": [9]}
 
 
-def test_of_many_frames_as_many_as_in_the_paper_are_drawn_at_random_and_always_the_same(
-    root, monkeypatch
-):
+def test_subsample_of_900_frames_is_fixed(root, monkeypatch):
     assert synthia.MAX_FRAMES == 900
     many = [synthia.Frame(Path(str(i)), Path(str(i))) for i in range(1200)]
     chosen = synthia.subsample(many, synthia.MAX_FRAMES)
@@ -197,7 +195,7 @@ def test_the_task_is_the_papers(root, weather):
         "depth": 50,
         "width": 1.0,
         "steps": 50 * 112,
-        "batch": 8,
+        "batch_size": 8,
         "lr": 1e-4,
     }
 
@@ -215,7 +213,7 @@ def test_an_unseen_domain_of_the_task_is_the_whole_sequence(root):
 # ---- the cache
 
 
-def test_frames_are_decoded_once_and_again_when_a_file_has_changed(root, monkeypatch):
+def test_frames_are_cached_until_a_file_changes(root, monkeypatch):
     first = synthia.load_scenes("ny", "night")
     monkeypatch.setattr(synthia, "_read_frames", lambda frames: pytest.fail("decoded again"))
     assert all(
@@ -231,7 +229,7 @@ def test_frames_are_decoded_once_and_again_when_a_file_has_changed(root, monkeyp
     assert (synthia.load_scenes("ny", "night")[1][1, 0] == 12).all()
 
 
-def test_a_cut_cache_file_is_made_again(root):
+def test_truncated_cache_file_is_computed_again(root):
     first = synthia.load_scenes("ny", "night")
     (kept,) = (root / "cache/driving").iterdir()
     kept.write_bytes(kept.read_bytes()[:-1000])
@@ -243,7 +241,7 @@ def test_a_cut_cache_file_is_made_again(root):
     )
 
 
-def test_without_a_cache_to_write_to_it_reads_all_the_same(root, monkeypatch, caplog):
+def test_unwritable_cache_still_reads(root, monkeypatch, caplog):
     (root / "a file").write_text("")
     monkeypatch.setenv(CACHE_VARIABLE, str(root / "a file"))
     assert len(synthia.load_scenes("ny", "night")[0]) == 2
@@ -264,7 +262,7 @@ def test_an_unknown_domain_is_named():
 def test_a_missing_sequence_says_where_it_belongs(root):
     with pytest.raises(
         UnseenError,
-        match="SYNTHIA-SEQS-04-FOG/RGB/Stereo_Left/Omni_F is missing: expected SYNTHIA-SEQS-04-FOG/ with",
+        match="FOG/RGB/Stereo_Left/Omni_F is missing: expected SYNTHIA-SEQS-04-FOG/ with",
     ):
         driving.task("synthia_dawn").domain("euro_fog").load("test")
 
@@ -277,12 +275,21 @@ def spoilt(change):
 
 
 BROKEN = {
-    "a map in colour": (spoilt(lambda p: p.write_bytes(png(np.zeros((HIGH, WIDE, 3)), bits=8))), "is PNG RGB; expected"),
-    "a grey map": (spoilt(lambda p: Image.fromarray(np.zeros((HIGH, WIDE), np.uint8)).save(p)), "is PNG L; expected"),
-    "another class": (spoilt(lambda p: p.write_bytes(label_map(halves(3, 22)))), "has the class 22; expected classes among 0,"),
+    "a map in colour": (
+        spoilt(lambda p: p.write_bytes(png(np.zeros((HIGH, WIDE, 3)), bits=8))),
+        "is PNG RGB; expected",
+    ),
+    "a grey map": (
+        spoilt(lambda p: Image.fromarray(np.zeros((HIGH, WIDE), np.uint8)).save(p)),
+        "is PNG L; expected",
+    ),
+    "another class": (
+        spoilt(lambda p: p.write_bytes(label_map(halves(3, 22)))),
+        "has the class 22; expected classes among 0,",
+    ),
     "a cut file": (spoilt(lambda p: p.write_bytes(p.read_bytes()[:-200])), "cannot be read"),
     "no map": (spoilt(lambda p: p.unlink()), "1 frames lack an image or a label map, e.g. 000001"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("spoil, said", BROKEN.values(), ids=BROKEN)

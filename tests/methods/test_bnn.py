@@ -1,4 +1,4 @@
-"""Bayes by backprop: the KL in closed form, gradients to the scales, draws, and variance where the data is not."""
+"""Bayes by backprop: KL, gradients of the scales, sampling, variance off the data."""
 
 from __future__ import annotations
 
@@ -112,14 +112,16 @@ def test_moments_are_those_of_all_passes_at_once():
 def test_a_prediction_is_the_mean_of_its_passes_and_repeats_itself():
     net, batch = net_of(passes=5, sigma_start=2.0), tiny_batch()
     with torch.no_grad():
-        passes = torch.stack([
-            torch.func.functional_call(
-                net.model,
-                sample_weights(net.posterior(), torch.Generator().manual_seed(k)),
-                batch.x,
-            ).softmax(1)
-            for k in range(5)
-        ])
+        passes = torch.stack(
+            [
+                torch.func.functional_call(
+                    net.model,
+                    sample_weights(net.posterior(), torch.Generator().manual_seed(k)),
+                    batch.x,
+                ).softmax(1)
+                for k in range(5)
+            ]
+        )
     logits, features = net.predict_with_features(batch.x)
     torch.testing.assert_close(logits.exp(), passes.mean(0))
     torch.testing.assert_close(features, passes.var(0).sum(1, keepdim=True))
@@ -169,12 +171,15 @@ def test_scales_are_saved_and_loaded(tmp_path):
     )
 
 
-@pytest.mark.parametrize("settings, text", [
-    ({"passes": 1}, "passes must be an integer of at least 2"),
-    ({"prior_sigma": 0.0}, "prior_sigma must be a number above 0"),
-    ({"kl_weight": -1.0}, "kl_weight"),
-    ({"sigma_start": 0.0}, "sigma_start"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "settings, text",
+    [
+        ({"passes": 1}, "passes must be an integer of at least 2"),
+        ({"prior_sigma": 0.0}, "prior_sigma must be a number above 0"),
+        ({"kl_weight": -1.0}, "kl_weight"),
+        ({"sigma_start": 0.0}, "sigma_start"),
+    ],
+)
 def test_impossible_settings_are_named(settings, text):
     with pytest.raises(UnseenError, match=text):
         net_of(**settings)

@@ -1,4 +1,4 @@
-"""Jigsaw puzzles as a second task: far-apart orders, tiles where they were told to go, learned by the head."""
+"""JiGen: permutations, tiles, the auxiliary task."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def make(model=None, **settings):
     return JiGen(model or TinyNet(), **{"embedding": "fc1", "lr": 0.01, **settings}).train()
 
 
-# ------------------------------------------------------------------------------------------------------- the orders
+# ---- the orders
 
 
 def test_the_orders_are_distinct_and_far_apart():
@@ -45,7 +45,7 @@ def test_the_first_orders_are_as_far_apart_as_can_be():
     ].min() == 8
 
 
-# -------------------------------------------------------------------------------------------------------- the tiles
+# ---- the tiles
 
 
 def test_shuffling_by_hand():
@@ -55,7 +55,17 @@ def test_shuffling_by_hand():
     big = x.repeat_interleave(2, 2).repeat_interleave(
         4, 3
     )  # tiles of 2 x 4 pixels, each of one value
-    assert shuffle_tiles(big, order)[0, 0, ::2, ::4].flatten().tolist() == [8, 0, 1, 2, 3, 4, 5, 6, 7]
+    assert shuffle_tiles(big, order)[0, 0, ::2, ::4].flatten().tolist() == [
+        8,
+        0,
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+        7,
+    ]
 
 
 @pytest.mark.parametrize("size", [(9, 9), (32, 32), (8, 10), (3, 4)])
@@ -80,11 +90,11 @@ def test_an_image_of_32_keeps_a_border_of_one_pixel():
     assert not moved[0, 0][~inside].any() and moved[0, 0][inside].all()
 
 
-# -------------------------------------------------------------------------------------------------------- the method
+# ---- the method
 
 
 def tinted(seed: int, n: int = 40) -> Batch:
-    """Tile t has its own pattern, so that an order can be told from its tiles' places; the label is the sign of channel 1."""
+    """Give every tile its own pattern, so that permutations are visible."""
     g = torch.Generator().manual_seed(seed)
     y = torch.randint(2, (n,), generator=g)
     tints = (
@@ -177,7 +187,7 @@ def test_it_takes_the_digits_net_with_images_of_32():
     assert torch.isfinite(net.step(Batch((torch.rand(4, 3, 32, 32),), torch.arange(4)))["loss"])
 
 
-# ------------------------------------------------------------------------------------------------------ clear errors
+# ---- clear errors
 
 
 def test_what_cannot_be_cut_into_tiles_is_refused():

@@ -1,4 +1,4 @@
-"""M-ADA: an auto-encoder that knows the source, samples driven away from it, a meta step over the domains."""
+"""M-ADA: auto-encoder, relaxation, meta step."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def low_rank(n=64, features=30, seed=0):
     return torch.randn(n, 4) @ torch.randn(4, features)
 
 
-# ---------------------------------------------------------------------------------------------------- the auto-encoder
+# ---- the auto-encoder
 
 
 def test_mmd_is_the_mean_kernel_within_less_that_between():
@@ -54,7 +54,7 @@ def test_mmd_is_the_mean_kernel_within_less_that_between():
     assert float(mmd(a, a)) == pytest.approx(0, abs=1e-6) and mmd(a, b + 5) > mmd(a, b)
 
 
-def test_v_learns_to_reconstruct_and_its_codes_to_look_like_the_prior():
+def test_autoencoder_reconstructs_and_matches_prior():
     x = low_rank()
     v, spread = AutoEncoder(x), (x - x.mean(0)).square().sum(1).mean()
     errors = [float(v.learn(x)) for _ in range(300)]
@@ -69,7 +69,7 @@ def test_v_learns_to_reconstruct_and_its_codes_to_look_like_the_prior():
         assert v(1000 * x).abs().max() <= x.abs().max()
 
 
-def test_large_images_are_seen_in_small_and_everything_else_as_it_is():
+def test_flatten_averages_large_images_only():
     assert flatten(torch.rand(2, 3, 50, 20)).shape == (2, 3 * 32 * 20)
     image, block = torch.rand(2, 3, 32, 32), torch.ones(1, 1, 2, 2)
     torch.testing.assert_close(flatten(torch.kron(image, block)), image.flatten(1))
@@ -77,7 +77,7 @@ def test_large_images_are_seen_in_small_and_everything_else_as_it_is():
     assert flatten(torch.rand(2, 40, 50)).shape == (2, 2000)
 
 
-def test_v_learns_the_source_stands_still_in_a_round_then_learns_the_newest_domain_and_goes():
+def test_autoencoder_trains_on_source_then_newest_domain():
     net, seen, kept = make(), [], AutoEncoder.learn
 
     def learn(self, x):
@@ -127,7 +127,7 @@ def test_with_two_domains_v_learns_the_newer_and_the_third_starts_from_all():
     )
 
 
-# ---------------------------------------------------------------------------------------------------- the relaxation
+# ---- the relaxation
 
 
 @pytest.mark.parametrize("relaxation", ["error", "shift"])
@@ -150,7 +150,7 @@ def test_the_relaxation_drives_samples_further_from_the_source(relaxation):
     assert 3 * errors[0] < errors[1] < errors[2] / 3
 
 
-def test_without_the_relaxation_the_climb_is_guds():
+def test_without_relaxation_ascent_equals_gud():
     net = make(beta=0.0)
     for i in range(2):
         net.step(tiny_batch(seed=i))
@@ -160,7 +160,7 @@ def test_without_the_relaxation_the_climb_is_guds():
     )
 
 
-# ---------------------------------------------------------------------------------------------------- the meta step
+# ---- the meta step
 
 
 def meta_gradient(order, inner_lr=0.3):
@@ -259,13 +259,13 @@ def test_batch_norm_learns_from_the_source_only():
     torch.testing.assert_close(net.model.norm.running_var, plain.model.norm.running_var)
 
 
-# ---------------------------------------------------------------------------------------------------- the contract
+# ---- the contract
 
 
 @pytest.mark.parametrize(
     "stop", [2, 5, 7, 9, 11]
 )  # V learns, in round 1, V learns anew, in round 2, after
-def test_a_resumed_run_goes_on_with_the_same_bits(stop):
+def test_resumed_run_has_equal_bits(stop):
     def going(net, first, last):
         for i in range(first, last):
             net.step(tiny_batch(4, seed=i))
@@ -348,7 +348,7 @@ def test_bad_settings_are_named(settings, text):
         make(**settings)
 
 
-def test_inputs_that_cannot_climb_are_refused_at_once():
+def test_integer_inputs_are_refused():
     model = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(8, 3))
     with pytest.raises(UnseenError, match="m_ada perturbs its input: expected one float input"):
         make(model, embedding="1").step(Batch((torch.zeros(4, 2).long(),), torch.zeros(4).long()))

@@ -1,4 +1,4 @@
-"""Monte-Carlo dropout: thinned passes, one mask for all samples, the layers before the embedding once."""
+"""Monte-Carlo dropout: masks, mean over passes, folding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PAR: what patches tell of the label goes away, and the model still knows it."""
+"""PAR: patch classifier, adversarial term, errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from unseen.methods.par import PAR, local_loss
 
 
 def two_cues(seed: int, n: int = 32, flipped: bool = False) -> Batch:
-    """The label is in the tint of every patch (channel 0) and in which half is bright (channel 1), which few patches show."""
+    """The label is in the tint of every patch (channel 0) and in the bright half (channel 1)."""
     g = torch.Generator().manual_seed(seed)
     y = torch.randint(2, (n,), generator=g)
     x = 0.5 * torch.randn(n, 2, 8, 8, generator=g)
@@ -53,7 +53,7 @@ def trained(local_weight: float) -> PAR:
     return net
 
 
-def test_patches_tell_less_where_they_are_penalised_and_the_model_still_knows():
+def test_penalty_removes_local_information_and_keeps_accuracy():
     free, penalised = trained(0.0), trained(10.0)
     assert what_patches_tell(free.model) < 0.4
     assert what_patches_tell(penalised.model) > 0.5
@@ -61,7 +61,7 @@ def test_patches_tell_less_where_they_are_penalised_and_the_model_still_knows():
     assert (penalised.predict(fresh.x).argmax(1) == fresh.y).float().mean() > 0.95
 
 
-# -------------------------------------------------------------------------------------------------------- the step
+# ---- the step
 
 
 def test_the_local_loss_by_hand():
@@ -141,10 +141,10 @@ def test_sounds_have_patches_too():
     )
 
 
-# ------------------------------------------------------------------------------------------------------ clear errors
+# ---- clear errors
 
 
-def test_a_site_that_has_no_patches_is_named():
+def test_site_without_patches_is_named():
     with pytest.raises(
         UnseenError, match='par reads patches from a conv layer; its site "fc1" is Linear'
     ):
@@ -153,7 +153,7 @@ def test_a_site_that_has_no_patches_is_named():
         PAR(nn.Sequential(nn.Linear(20, 6), nn.ReLU(), nn.Linear(6, 3)))
 
 
-def test_a_model_whose_last_layer_is_not_its_last_is_told_to_say_its_classes():
+def test_wrong_number_of_classes_names_the_setting():
     class Backwards(TinyNet):
         def __init__(self):
             super().__init__()

@@ -1,4 +1,4 @@
-"""Adversarial training: the attack climbs, stays in its box, and leaves BatchNorm alone; a run goes on where it stood."""
+"""PGD: attack, projection, BatchNorm, resuming."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def trained_tiny(batch: Batch) -> TinyNet:
     return net.model
 
 
-# ------------------------------------------------------------------------------------------------------- the attack
+# ---- the attack
 
 
 def test_the_attack_by_hand():
-    """On the loss 2 a - 3 b + 0 c every start ends in the same corner, and c does not leave its start."""
+    """On the loss 2 a - 3 b + 0 c every start ends in the same corner, and c stays."""
     x = torch.tensor([[5.0, 5.0, 5.0]])
 
     def loss_of(inputs):
@@ -71,7 +71,9 @@ def test_the_loss_is_higher_at_the_attacked_point_and_the_box_is_kept():
     batch = image_batch()
     model = trained_tiny(batch)
     net = PGD(model)
-    (attacked,) = attack(net._input_loss(batch.y), batch.x, net.eps, net.step_size, net.attack_steps)
+    (attacked,) = attack(
+        net._input_loss(batch.y), batch.x, net.eps, net.step_size, net.attack_steps
+    )
     (noisy,) = attack(lambda x: 0 * x[0].sum(), batch.x, net.eps, net.step_size, net.attack_steps)
     with torch.no_grad():
         clean, worst, random = (
@@ -102,7 +104,7 @@ def test_only_float_inputs_move():
         attack(lambda x: x[0].sum(), (words,), eps=0.5, step=0.5, steps=2)
 
 
-# ------------------------------------------------------------------------------------------------------- the method
+# ---- the method
 
 
 def test_batchnorm_learns_from_one_pass_a_step_and_the_attack_leaves_no_trace():
@@ -147,7 +149,7 @@ def test_training_against_the_attack_makes_the_attack_weaker():
     assert losses[PGD] < losses[ERM] - 0.1
 
 
-def test_it_takes_any_float_inputs():
+def test_float_vectors_work():
     torch.manual_seed(0)
     batch = Batch((torch.randn(8, 20),), torch.randint(3, (8,)))
     net = PGD(nn.Sequential(nn.Linear(20, 6), nn.ReLU(), nn.Linear(6, 3)))
@@ -160,13 +162,13 @@ def test_settings_are_checked(settings):
         PGD(TinyNet(), **settings)
 
 
-def test_wrong_labels_are_named_before_the_attack_trips_over_them():
+def test_wrong_labels_are_named_before_the_attack():
     batch = image_batch()
     with pytest.raises(UnseenError, match="labels run from"):
         PGD(TinyNet()).step(Batch(batch.x, batch.y + 7))
 
 
-# ----------------------------------------------------------------------------- going on with the same bits, for all four
+# ---- going on with the same bits, for all four
 
 
 class TinyDropout(TinyNet):
@@ -177,7 +179,7 @@ class TinyDropout(TinyNet):
 
 
 @pytest.mark.parametrize("kind", [PGD, PAR, SelfSuper, JiGen], ids=lambda k: k.name)
-def test_a_resumed_run_goes_on_with_the_same_bits(kind):
+def test_resumed_run_has_equal_bits(kind):
     def make(seed):
         torch.manual_seed(seed)
         own = {"warmup": 3} if kind is PAR else {}

@@ -1,4 +1,4 @@
-"""Rotation as a second task: turned as said, learned by the head, and no lesson for BatchNorm."""
+"""Rotation prediction: labels, loss, BatchNorm, the head."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unseen.nn.heads import EmbeddingHead, embed, width_at
 
 
 def slopes(seed: int, n: int = 8) -> Batch:
-    """Noise on an upright slope, so that which way is up can be told; the label is the slope's channel."""
+    """Noise on an upright gradient; the label is the channel of the gradient."""
     g = torch.Generator().manual_seed(seed)
     y = torch.arange(n) % 2
     x = 0.3 * torch.randn(n, 2, 8, 8, generator=g)
@@ -45,12 +45,15 @@ def test_rotations_by_hand():
     assert rotation_labels(2).tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
-def test_the_head_learns_which_way_is_up_and_the_model_its_classes():
+def test_head_learns_rotation_and_model_learns_classes():
     net, fresh = make(), slopes(999, 32)
     before = (rotations_told(net, fresh.x[0]) == rotation_labels(32)).float().mean()
     for seed in range(150):
         net.step(slopes(seed))
-    assert before < 0.5 and (rotations_told(net, fresh.x[0]) == rotation_labels(32)).float().mean() > 0.9
+    assert (
+        before < 0.5
+        and (rotations_told(net, fresh.x[0]) == rotation_labels(32)).float().mean() > 0.9
+    )
     assert (net.predict(fresh.x).argmax(1) == fresh.y).float().mean() > 0.9
     assert int(net.steps_done) == 150
 
@@ -72,7 +75,7 @@ def test_the_loss_is_the_class_and_half_the_rotation():
 
 
 def test_the_rotation_teaches_the_model_too():
-    """Without the class loss's gradient in them, the features still move, up to the embedding and not behind it."""
+    """The rotation loss has gradients up to the embedding and not behind it."""
     net = make()
     net.losses(tiny_batch(classes=2))["rotation_loss"].backward()
     assert net.model.conv1.weight.grad.abs().sum() > 0 and net.model.fc2.weight.grad is None
@@ -89,7 +92,7 @@ def test_batchnorm_learns_from_upright_images_only():
     assert int(net.model.norm.num_batches_tracked) == 1
 
 
-# --------------------------------------------------------------------------------------------------- the head's place
+# ---- the head's place
 
 
 class Mapped(nn.Module):
@@ -123,7 +126,7 @@ def test_a_width_that_cannot_be_known_is_named():
         make(flat, embedding="1").step(tiny_batch())
 
 
-def test_without_an_embedding_it_says_what_to_name():
+def test_missing_embedding_is_named():
     with pytest.raises(
         UnseenError, match="self_super reads the model's embedding: name its last hidden layer"
     ):
@@ -131,7 +134,7 @@ def test_without_an_embedding_it_says_what_to_name():
     assert isinstance(make().head, EmbeddingHead)
 
 
-def test_images_that_cannot_be_turned_are_refused():
+def test_non_square_images_are_refused():
     model = nn.Sequential(nn.Flatten(), nn.Linear(96, 6), nn.Linear(6, 3))
     with pytest.raises(UnseenError, match="expected square images, got 6 x 8"):
         make(model, embedding="1").step(

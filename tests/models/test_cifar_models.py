@@ -1,4 +1,4 @@
-"""The backbones of cifar10_c: the layers as described, and what noise and the score need of them."""
+"""The backbones of cifar10_c."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_strided_block_has_the_same_gradients_in_either_memory_layout():
 
 @pytest.mark.parametrize("width", [0.0, -1.0, float("nan")])
 @pytest.mark.parametrize("kind", [AllConv, WideResNet])
-def test_a_width_that_is_none_is_refused(kind, width):
+def test_invalid_width_is_refused(kind, width):
     with pytest.raises(UnseenError, match="width must be a number above 0"):
         kind(width=width)
 
@@ -114,8 +114,8 @@ def test_fast_is_a_quarter_wide_and_paper_is_as_printed():
     assert PRESETS["fast"]["width"] == 0.25
     paper = {
         "lr": 0.1,
-        "decay": "linear",
-        "batch": 128,
+        "lr_schedule": "linear",
+        "batch_size": 128,
         "optimizer": "sgd",
         "weight_decay": 5e-4,
         "augment": "flip_crop",

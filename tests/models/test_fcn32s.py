@@ -1,4 +1,4 @@
-"""FCN-32s and the ResNets below it: the published sizes, any image size, and pretrained weights that fit or say why not."""
+"""FCN-32s and its ResNets: sizes, outputs, pretrained weights."""
 
 from __future__ import annotations
 
@@ -42,16 +42,28 @@ def test_the_body_has_the_published_number_of_parameters(depth):
     assert count(body) + (body.channels + 1) * 1000 == PUBLISHED[depth]
 
 
-@pytest.mark.parametrize("depth, places", [
-    (18, {"layer4.1.conv2.weight": (512, 512, 3, 3), "layer1.1.bn2.bias": (64,)}),
-    (50, {"layer1.0.downsample.0.weight": (256, 64, 1, 1), "layer3.5.bn2.weight": (256,), "layer4.2.bn3.bias": (2048,)}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "depth, places",
+    [
+        (18, {"layer4.1.conv2.weight": (512, 512, 3, 3), "layer1.1.bn2.bias": (64,)}),
+        (
+            50,
+            {
+                "layer1.0.downsample.0.weight": (256, 64, 1, 1),
+                "layer3.5.bn2.weight": (256,),
+                "layer4.2.bn3.bias": (2048,),
+            },
+        ),
+    ],
+)
 def test_names_and_shapes_are_torchvisions(depth, places):
     shapes = {name: tuple(t.shape) for name, t in ResNet(depth).state_dict().items()}
     common = {
-        "conv1.weight": (64, 3, 7, 7), "bn1.running_var": (64,), "bn1.num_batches_tracked": (),
+        "conv1.weight": (64, 3, 7, 7),
+        "bn1.running_var": (64,),
+        "bn1.num_batches_tracked": (),
         "layer2.0.downsample.1.running_mean": (512 if depth == 50 else 128,),
-    }  # fmt: skip
+    }
     assert {name: shapes.get(name) for name in {**common, **places}} == {**common, **places}
     stages = {name.split(".")[0] for name in shapes}
     assert stages == {"conv1", "bn1", "layer1", "layer2", "layer3", "layer4"}
@@ -104,7 +116,7 @@ class Seen(nn.Module):
         return features
 
 
-def test_what_the_body_sees_comes_out_where_it_stands():
+def test_output_is_spatially_aligned_with_input():
     net = FCN32s(2, depth=18, width=0.125)
     net.body, net.hidden = Seen(), nn.Conv2d(8, 8, 1, bias=False)
     nn.init.ones_(net.hidden.weight)
@@ -143,11 +155,16 @@ def test_colours_are_normalised_inside_the_model():
     assert not {"mean", "std"} & net.state_dict().keys(), "constants, not weights"
 
 
-@pytest.mark.parametrize("wrong, said", [
-    ({"depth": 34}, "depth must be one of 18, 50, not 34"), ({"width": 0.0}, "width must be"), ({"width": True}, "width must be"),
-    ({"width": 0.001}, "leaves none"),
-])  # fmt: skip
-def test_what_cannot_be_built_is_named(wrong, said):
+@pytest.mark.parametrize(
+    "wrong, said",
+    [
+        ({"depth": 34}, "depth must be one of 18, 50, not 34"),
+        ({"width": 0.0}, "width must be"),
+        ({"width": True}, "width must be"),
+        ({"width": 0.001}, "leaves none"),
+    ],
+)
+def test_invalid_model_settings_are_named(wrong, said):
     with pytest.raises(UnseenError, match=said):
         FCN32s(2, **wrong)
 
@@ -198,20 +215,22 @@ def test_weights_that_are_no_numbers_or_have_no_names_are_refused(tmp_path, spoi
         )
 
 
-def test_what_does_not_fit_is_named(tmp_path):
+def test_mismatched_weights_are_named(tmp_path):
     tensors = published(extra=torch.zeros(1))
     del tensors["layer1.0.bn1.weight"]
     tensors["layer2.0.conv1.weight"] = torch.zeros(16, 8, 1, 1)
     with pytest.raises(UnseenError) as caught:
         FCN32s(3, depth=18, width=0.125, pretrained=write(tmp_path / "odd.pth", tensors))
     for part in (
-        "odd.pth", "missing: layer1.0.bn1.weight", "unexpected: extra",
+        "odd.pth",
+        "missing: layer1.0.bn1.weight",
+        "unexpected: extra",
         "layer2.0.conv1.weight is (16, 8, 1, 1) in the file, (16, 8, 3, 3) in the model",
-    ):  # fmt: skip
+    ):
         assert part in str(caught.value)
     with pytest.raises(
         UnseenError,
-        match=r"of another shape: conv1.weight is \(8, .* and \d+ more; .* published weights have width 1",
+        match=r"of another shape: conv1.weight is \(8, .* and \d+ more; .* have width 1",
     ):
         FCN32s(3, depth=18, pretrained=write(tmp_path / "r18.pth", published()))
 
@@ -221,12 +240,19 @@ class Harmful:
         return print, ("this must not run",)
 
 
-@pytest.mark.parametrize("content, said", [
-    (None, "no file of pretrained weights"), (b"", "cannot be read as weights"), (b"<html>", "cannot be read as weights"),
-    (pickle.dumps(Harmful(), 2), "cannot be read as weights"), ([torch.zeros(1)], "must hold a state dict"),
-    ({"epoch": 3, "state_dict": {}}, "must hold a state dict"),
-], ids=["absent", "empty", "a web page", "code", "a list", "a whole checkpoint"])  # fmt: skip
-def test_what_is_no_file_of_weights_is_named(tmp_path, content, said, capsys):
+@pytest.mark.parametrize(
+    "content, said",
+    [
+        (None, "no file of pretrained weights"),
+        (b"", "cannot be read as weights"),
+        (b"<html>", "cannot be read as weights"),
+        (pickle.dumps(Harmful(), 2), "cannot be read as weights"),
+        ([torch.zeros(1)], "must hold a state dict"),
+        ({"epoch": 3, "state_dict": {}}, "must hold a state dict"),
+    ],
+    ids=["absent", "empty", "a web page", "code", "a list", "a whole checkpoint"],
+)
+def test_invalid_weight_file_is_named(tmp_path, content, said, capsys):
     path = tmp_path / "weights.pth"
     if isinstance(content, bytes):
         path.write_bytes(content)

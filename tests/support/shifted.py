@@ -1,4 +1,4 @@
-"""A small world with a source and a shifted target, as points and as pictures, and models that have learned the source."""
+"""A toy source and a shifted target, as points and as images, with trained models."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PointNet(nn.Module):
 
 
 def points(right: float = 0.0, above: float = 4.5, n: int = 400, seed: int = 0) -> TensorDataset:
-    """Two upright strips, one for each class; those of a target stand to the right, and above the source's."""
+    """Two vertical strips, one per class; a target's are to the right and above."""
     g = torch.Generator().manual_seed(seed)
     y = torch.arange(n) % 2
     x = torch.stack([2.0 * y - 1, 4 * torch.rand(n, generator=g) - 2], dim=1) + 0.1 * torch.randn(
@@ -37,7 +37,7 @@ def points(right: float = 0.0, above: float = 4.5, n: int = 400, seed: int = 0) 
 
 
 def strips(task_name: str = "strips") -> Task:
-    """Two strips of points; the target's stand so far to the right that no boundary serves both domains."""
+    """A task of two strips of points; no boundary serves both domains."""
     seeds = {"train": 0, "val": 1, "test": 2}
     return Task(
         name=task_name,
@@ -51,7 +51,7 @@ def strips(task_name: str = "strips") -> Task:
         presets={
             "fast": {
                 "steps": 150,
-                "batch": 32,
+                "batch_size": 32,
                 "lr": 0.01,
                 "uncertainty_guided": {"draws": 1, "ascent_steps": 1},
             }
@@ -75,7 +75,7 @@ class PictureNet(nn.Module):
 def pictures(
     light: float = 0.0, darkest: float | None = None, n: int = 400, seed: int = 0
 ) -> TensorDataset:
-    """A bright bar, upright or lying; the background is so light, or anything between the darkest and that."""
+    """A vertical or horizontal bright bar on a background from `darkest` to `light`."""
     g = torch.Generator().manual_seed(seed)
     y = torch.arange(n) % 2
     place = torch.randint(3, 7, (n, 1, 1), generator=g)
@@ -87,7 +87,7 @@ def pictures(
 
 
 def learned(kind: type[nn.Module], data: TensorDataset, steps: int = 300) -> nn.Module:
-    """The model after plain training."""
+    """Train a model with ERM."""
     torch.manual_seed(0)
     model = kind()
     optimizer = torch.optim.Adam(model.parameters(), 0.01)
@@ -113,7 +113,7 @@ def _start(name: str) -> nn.Module:
 
 
 def start(name: str) -> nn.Module:
-    """A model that knows the source, "points" or "pictures"."""
+    """Return a copy of a model trained on the source, "points" or "pictures"."""
     return copy.deepcopy(_start(name))
 
 
@@ -124,7 +124,7 @@ def accuracy(model: nn.Module, data: TensorDataset) -> float:
 
 
 def few(data: TensorDataset, shots: int) -> TensorDataset:
-    """The first so many of each class."""
+    """Return the first `shots` samples of each class."""
     x, y = data.tensors
     chosen = torch.cat(
         [torch.nonzero(y == label).flatten()[:shots] for label in range(int(y.max()) + 1)]

@@ -1,4 +1,4 @@
-"""Spoken words for tests: three tones in the folders and lists of Speech Commands."""
+"""Three tones in the folders and lists of Speech Commands."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write(path: Path, samples: np.ndarray, rate: int = 16_000, **how: str) -> Pa
 
 
 def write_words(root: Path) -> Path:
-    """Three words, each a tone of its own, spoken by many: 6 clips to train on, 2 and 2 held out."""
+    """Write three words, each a tone: 6 clips to train on, 2 for val and 2 for test."""
     home = root / "google_commands/speech_commands_v0.01"
     lists: dict[str, list[str]] = {"val": [], "test": []}
     for word, hz in PITCH.items():

@@ -59,7 +59,7 @@ def make() -> Task:
         embedding="fc1",
         presets={
             "fast": {
-                "steps": 120, "batch": 32, "lr": 3e-3,
+                "steps": 120, "batch_size": 32, "lr": 3e-3,
                 "uncertainty_guided": {"warmup": 20, "ascent_rounds": 5, "ascent_steps": 10, "draws": 2},
             }
         },

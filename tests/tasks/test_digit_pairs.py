@@ -1,4 +1,4 @@
-"""digit_pairs: which published digits are learned from, held out, adapted to and asked about."""
+"""digit_pairs: splits and names of the variants."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 from digit_files import write_mat, write_mnist, write_usps
 
+from unseen.data import digits
 from unseen.data.location import VARIABLE
 from unseen.errors import UnseenError
 from unseen.tasks import task_named
 
 
-@pytest.fixture
-def digits_here(tmp_path, monkeypatch):
-    """Small files in the published layouts; each image is its place in the file."""
-    monkeypatch.setenv(VARIABLE, str(tmp_path))
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """Files in the published layouts; the value of each image is its index modulo 251."""
+    tmp_path = tmp_path_factory.mktemp("data")
 
     def places(n, *shape):
         return (np.arange(n) % 251).astype(np.uint8).reshape(n, *[1] * len(shape)) * np.ones(
@@ -37,6 +38,17 @@ def digits_here(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.fixture
+def digit_files(root, monkeypatch):
+    monkeypatch.setenv(VARIABLE, str(root))
+    # The images are constant: one pixel is enough, and Pillow would take seconds.
+    monkeypatch.setattr(
+        digits,
+        "resize",
+        lambda pixels, _: np.broadcast_to(pixels[:, :1, :1], (len(pixels), 32, 32)),
+    )
+
+
 SIZES = {
     "usps_to_mnist": ((6_000, 20, 12), (12_001, 30)),
     "mnist_to_svhn": ((10_000, 2_000, 30), (700, 25)),
@@ -45,7 +57,7 @@ SIZES = {
 
 
 @pytest.mark.parametrize("variant", SIZES)
-def test_splits_are_parts_of_the_published_files_and_do_not_overlap(digits_here, variant):
+def test_splits_are_parts_of_the_published_files_and_do_not_overlap(digit_files, variant):
     task = task_named(f"digit_pairs/{variant}")
     source, target = SIZES[variant]
     assert [len(task.source.load(split)) for split in ("train", "val", "test")] == list(source)

@@ -1,4 +1,4 @@
-"""Where the settings of google_commands are chosen: folds of speakers, and shifts that are none of the benchmark's."""
+"""speech_shifts: folds of speakers, and shifts that are not in the benchmark."""
 
 from __future__ import annotations
 

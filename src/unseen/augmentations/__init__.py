@@ -40,9 +40,7 @@ def augmentation_names(names: str | Sequence[str] | None) -> list[str]:
 def augment_batch(batch: Batch, augment: Augment) -> Batch:
     """Apply the augmentations in order to the images of a batch; labels are unchanged."""
     if callable(augment):
-        return Batch(
-            tuple(augment(t) for t in batch.x), batch.y
-        )  # its inputs are its own
+        return Batch(tuple(augment(t) for t in batch.x), batch.y)  # its inputs are its own
     for name in augmentation_names(augment):
         if name in GEOMETRIC and batch.y.dim() > 1:
             raise UnseenError(
@@ -52,8 +50,6 @@ def augment_batch(batch: Batch, augment: Augment) -> Batch:
         batch = Batch((AUGMENTATIONS[name](images(batch.x, f"augment={name}")),), batch.y)
     return batch
 
-
-augmented, augmentations_named = augment_batch, augmentation_names  # TODO: former names
 
 __all__ = [
     "AUGMENTATIONS",

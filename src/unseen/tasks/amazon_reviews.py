@@ -23,7 +23,7 @@ RAW_TARGET = {"train": (0, 400), "test": (400, None)}
 # The defaults for pixels are too large for word counts (results/tuning.md).
 PAPER: dict[str, Any] = {
     "steps": 1000,
-    "batch": 32,
+    "batch_size": 32,
     "lr": 1e-4,
     "gud": {"ascent_lr": 0.0003},
     "m_ada": {"ascent_lr": 0.0003},

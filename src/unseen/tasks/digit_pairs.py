@@ -26,11 +26,11 @@ TARGET: dict[str, tuple[str, int, int | None]] = {"train": ("train", 0, None), "
 PRESETS: dict[str, dict[str, Any]] = {  # as in digits
     "fast": {
         "steps": 2000,
-        "batch": 32,
+        "batch_size": 32,
         "lr": 1e-4,
         "uncertainty_guided": {"sites": ("conv1",), "mixed_weight": 0.0},
     },
-    "paper": {"steps": 10_000, "batch": 32, "lr": 1e-4},
+    "paper": {"steps": 10_000, "batch_size": 32, "lr": 1e-4},
 }
 
 

@@ -20,17 +20,17 @@ PRESETS: dict[str, dict[str, Any]] = {
     # Noise at conv1 only, without mixed draws: results/tuning.md.
     "fast": {
         "steps": 2000,
-        "batch": 32,
+        "batch_size": 32,
         "lr": 1e-4,
         "uncertainty_guided": {"sites": ("conv1",), "mixed_weight": 0.0},
     },
     "reference": {
         "steps": 6000,
-        "batch": 32,
+        "batch_size": 32,
         "lr": 1e-4,
         "uncertainty_guided": {"embedding": "relu4", "mix_at": "relu2"},
     },
-    "paper": {"steps": 10_000, "batch": 32, "lr": 1e-4},
+    "paper": {"steps": 10_000, "batch_size": 32, "lr": 1e-4},
 }
 
 

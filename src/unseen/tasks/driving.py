@@ -82,9 +82,9 @@ def presets(variant: str) -> dict[str, dict[str, Any]]:
             "depth": 18,
             "width": 0.5,
             "steps": steps,
-            "batch": BATCH,
+            "batch_size": BATCH,
             "lr": 1e-3,
-            "decay": "linear",
+            "lr_schedule": "linear",
             "gud": fictitious,
             "m_ada": fictitious,
             # Chosen on synthetic shifts of held-out frames of both sources (results/tuning.md):
@@ -106,7 +106,7 @@ def presets(variant: str) -> dict[str, dict[str, Any]]:
             "depth": 50,
             "width": 1.0,
             "steps": EPOCHS * (FRAMES[variant] // BATCH),
-            "batch": BATCH,
+            "batch_size": BATCH,
             "lr": 1e-4,
         },
     }

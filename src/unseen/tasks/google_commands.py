@@ -16,11 +16,11 @@ UNSEEN = ("amplitude", "pitch", "noise", "stretch", "shift")  # in the paper's o
 PRESETS: dict[str, dict[str, Any]] = {
     "fast": {
         "steps": 3000,
-        "batch": 32,
+        "batch_size": 32,
         "lr": 1e-3,
         "uncertainty_guided": {"mixed_weight": 0.0},  # chosen on speech_shifts: results/tuning.md
     },
-    "paper": {"steps": 13_170, "batch": 128, "lr": 1e-4},  # 30 epochs of 56,196 clips
+    "paper": {"steps": 13_170, "batch_size": 128, "lr": 1e-4},  # 30 epochs of 56,196 clips
 }
 
 

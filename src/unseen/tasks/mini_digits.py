@@ -30,12 +30,12 @@ def task() -> Task:
         embedding="fc2",
         presets={
             # A higher lr than the paper's 1e-4 is better for ERM too.
-            "fast": {"steps": 600, "batch": 32, "lr": 3e-4, "uncertainty_guided": FAST},
+            "fast": {"steps": 600, "batch_size": 32, "lr": 3e-4, "uncertainty_guided": FAST},
             "reference": {
-                "steps": 6000, "batch": 32, "lr": 1e-4,
+                "steps": 6000, "batch_size": 32, "lr": 1e-4,
                 "uncertainty_guided": {"embedding": "relu4", "mix_at": "relu2"},
             },
-            "paper": {"steps": 10_000, "batch": 32, "lr": 1e-4},
+            "paper": {"steps": 10_000, "batch_size": 32, "lr": 1e-4},
         },
     )  # fmt: skip
 

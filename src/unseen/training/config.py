@@ -12,7 +12,7 @@ from annotated_types import Ge, Le
 from pydantic import BeforeValidator, StrictInt, TypeAdapter, ValidationError
 
 from unseen.api import Method, Task
-from unseen.augmentations import augmentations_named
+from unseen.augmentations import augmentation_names
 from unseen.checks import LARGEST_INT
 from unseen.errors import UnseenError
 from unseen.methods import METHODS
@@ -123,7 +123,7 @@ def resolve(
     except UnseenError as error:  # a group checks what a type cannot say
         raise UnseenError(f"{where}: {error}") from error
     loop = LoopSettings(**{n: v for n, v in values.items() if n in LoopSettings.model_fields})
-    augmentations_named(loop.augment)
+    augmentation_names(loop.augment)
     return Resolved(
         loop,
         {name: values[name] for name in of_method if name in values},

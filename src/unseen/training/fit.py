@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from unseen.api import Batch, Method, ScoreAt
-from unseen.augmentations import Augment, augmented
+from unseen.augmentations import Augment, augment_batch
 from unseen.checks import check_int
 from unseen.detection.source_statistics import EmbeddingShiftPredictor, SourceStatistics
 from unseen.errors import UnseenError
@@ -59,7 +59,7 @@ def fit(
         log.warning(warning)
     net.to(pick_device(device)).train()
     probe = first_batches(loader if held_out is None else held_out, PROBE) if progress else []
-    batches = (augmented(batch.to(net.device), augment) for batch in endless(loader))
+    batches = (augment_batch(batch.to(net.device), augment) for batch in endless(loader))
     shown = TrainingProgress(net.name, steps, quiet=not progress)
     for step, _ in training_steps(net.step, batches, shown):
         if probe and (step % PROBE_EVERY == 0 or step == steps):

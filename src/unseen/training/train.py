@@ -17,7 +17,7 @@ import torch
 from torch.utils.data import Dataset, Subset
 
 from unseen.api import Batch, Method, Task
-from unseen.augmentations import augmented
+from unseen.augmentations import augment_batch
 from unseen.errors import UnseenError
 from unseen.files import locked, write_atomically, write_json
 from unseen.methods import method_named
@@ -190,7 +190,7 @@ class _Training:
     def _batches(self, first: int) -> Iterator[Batch]:
         for step in range(first, self.loop.steps):
             batch = training_batch(self.source, self.loop.batch_size, self.seed, step)
-            yield augmented(batch.to(self.net.device), self.loop.augment)
+            yield augment_batch(batch.to(self.net.device), self.loop.augment)
 
     def _monitored_samples(self) -> tuple[Batch, Dataset]:
         """Return fixed source samples for snapshots, and a held-out part to watch the metric on."""
