@@ -87,7 +87,7 @@ def test_the_layers_before_the_embedding_run_once_where_the_model_allows():
     Counting.calls = 0
     assert torch.equal(net.predict(batch.x), first) and Counting.calls == 1
     torch.testing.assert_close(
-        net.folded(batch.x, 6), torch.stack(list(net.one_by_one(batch.x, 6)))
+        net.forward_folded(batch.x, 6), torch.stack(list(net.forward_separately(batch.x, 6)))
     )
 
 

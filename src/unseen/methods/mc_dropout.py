@@ -56,10 +56,12 @@ class MCDropout(SampledPasses, ERM):
                 tuple(t[:2] if len(t) == len(x[0]) else t for t in x)
             )
         return (
-            iter(self.folded(x, self.passes)) if self._can_fold else self.one_by_one(x, self.passes)
+            iter(self.forward_folded(x, self.passes))
+            if self._can_fold
+            else self.forward_separately(x, self.passes)
         )
 
-    def one_by_one(self, x: tuple[Tensor, ...], passes: int) -> Iterator[Tensor]:
+    def forward_separately(self, x: tuple[Tensor, ...], passes: int) -> Iterator[Tensor]:
         """Compute every pass from the input."""
         assert self.embedding is not None
         for k in range(passes):
@@ -70,7 +72,7 @@ class MCDropout(SampledPasses, ERM):
     def _drop(self, k: int, _: Any, z: Tensor) -> Tensor:
         return z * dropout_mask(z, self.rate, k)
 
-    def folded(self, x: tuple[Tensor, ...], passes: int) -> Tensor:
+    def forward_folded(self, x: tuple[Tensor, ...], passes: int) -> Tensor:
         """Compute all passes as one batch behind the embedding, (passes, N, ...)."""
         assert self.embedding is not None
 
@@ -84,13 +86,13 @@ class MCDropout(SampledPasses, ERM):
 
     def _folding_agrees(self, probe: tuple[Tensor, ...]) -> bool:
         """Test on a few samples whether the batch may grow inside the model."""
-        one_by_one = torch.stack(list(self.one_by_one(probe, 2)))
-        if one_by_one.dim() > 3:
+        separate = torch.stack(list(self.forward_separately(probe, 2)))
+        if separate.dim() > 3:
             return False  # logit maps of all passes would take too much memory
         try:
-            folded = self.folded(probe, 2)
-            return folded.shape == one_by_one.shape and torch.allclose(
-                folded, one_by_one, rtol=1e-4, atol=1e-4
+            folded = self.forward_folded(probe, 2)
+            return folded.shape == separate.shape and torch.allclose(
+                folded, separate, rtol=1e-4, atol=1e-4
             )
         except Exception:  # a user's forward may raise anything on a larger batch
             return False

@@ -32,8 +32,8 @@ def task() -> Task:
     return Task(
         name="google_commands",
         summary="spoken words -> changed in amplitude, pitch, noise, speed or time",
-        source=Domain("google_commands", _clean),
-        targets=tuple(Domain(name, partial(_corrupted, name)) for name in UNSEEN),
+        source=Domain("google_commands", _load_source),
+        targets=tuple(Domain(name, partial(_load_target, name)) for name in UNSEEN),
         classes=classes,
         class_names=words if len(words) == classes else (),
         model=partial(LeNet, classes),
@@ -43,13 +43,13 @@ def task() -> Task:
     )
 
 
-def _clean(split: str) -> TensorDataset:
+def _load_source(split: str) -> TensorDataset:
     from unseen.data.spectrograms import load_spectrograms
 
     return ByteImages(*load_spectrograms(split))
 
 
-def _corrupted(kind: str, split: str) -> TensorDataset:
+def _load_target(kind: str, split: str) -> TensorDataset:
     from unseen.data.spectrograms import load_spectrograms
 
     if split not in ("train", "test"):

@@ -29,8 +29,8 @@ def task(variant: str = "fold_0") -> Task:
         name="speech_shifts",
         variant=variant,
         summary="for tuning google_commands: words -> other microphones, rooms, distances, voices",
-        source=Domain("google_commands", partial(_source, fold)),
-        targets=tuple(Domain(name, partial(_shifted, fold, name)) for name in UNSEEN),
+        source=Domain("google_commands", partial(_load_source, fold)),
+        targets=tuple(Domain(name, partial(_load_target, fold, name)) for name in UNSEEN),
         classes=classes,
         class_names=words if len(words) == classes else (),
         model=partial(LeNet, classes),
@@ -40,7 +40,7 @@ def task(variant: str = "fold_0") -> Task:
     )
 
 
-def _source(fold: int, split: str) -> TensorDataset:
+def _load_source(fold: int, split: str) -> TensorDataset:
     from unseen.data.spectrograms import load_spectrograms
     from unseen.data.speech_shifts import load_held_out, load_train
 
@@ -54,7 +54,7 @@ def _source(fold: int, split: str) -> TensorDataset:
     return ByteImages(*loaders[split]())
 
 
-def _shifted(fold: int, shift: str, split: str) -> TensorDataset:
+def _load_target(fold: int, shift: str, split: str) -> TensorDataset:
     from unseen.data.speech_shifts import load_held_out
 
     if split != "test":
