@@ -22,14 +22,14 @@ from unseen.report.tables import markdown, percent
 from unseen.tasks import task_named
 from unseen.training.run import Run
 
-PRINTED_SIGN = ["--set", "noise_sign=positive", "--set", "noise_scale=8"]
+PRINTED_SIGN = ["--set", "noise.sign=positive", "--set", "noise.scale=8"]
 TWO_SITES = ["--method", "uncertainty_guided", "--set", "sites=conv1,conv2", *PRINTED_SIGN]
 VARIANTS: dict[str, list[str]] = {
     "erm": ["--method", "erm"],
     "uncertainty_guided": ["--method", "uncertainty_guided"],
     # Noise at both sites and of one sign, as the paper has it, and the two ways in which the second site's head can read.
-    "two_sites_clean": [*TWO_SITES, "--set", "heads_read=clean"],
-    "two_sites_perturbed": [*TWO_SITES, "--set", "heads_read=perturbed"],
+    "two_sites_clean": [*TWO_SITES, "--set", "noise.head_input=clean"],
+    "two_sites_perturbed": [*TWO_SITES, "--set", "noise.head_input=perturbed"],
 }
 MAIN = ["erm", "uncertainty_guided"]
 

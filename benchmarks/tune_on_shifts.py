@@ -1,7 +1,7 @@
 """One setting of one method, measured on synthetic shifts of held-out source data: how settings are chosen without a target.
 
     python benchmarks/tune_on_shifts.py driving/camvid_day erm --set steps=300 --seeds 0 1
-    python benchmarks/tune_on_shifts.py driving/camvid_day uncertainty_guided --set noise_scale=1 --set draws=1
+    python benchmarks/tune_on_shifts.py driving/camvid_day uncertainty_guided --set noise.scale=1 --set draws=1
 
 Every kind of shift of `unseen.detection.synthetic_shifts` at its strengths, on the source's `val` split. No target is read.
 """

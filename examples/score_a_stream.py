@@ -24,8 +24,7 @@ QUICK = {
     "draws": 1,
     "warmup": 15,
     "lr": 1e-3,
-    "ascent_rounds": 3,
-    "ascent_steps": 5,
+    "adversary": {"rounds": 3, "steps": 5},
 }
 
 task = task_named("mini_digits")

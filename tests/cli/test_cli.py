@@ -20,9 +20,9 @@ QUICK = [
     "--set",
     "warmup=2",
     "--set",
-    "ascent_rounds=1",
+    "adversary.rounds=1",
     "--set",
-    "ascent_steps=1",
+    "adversary.steps=1",
 ]
 
 
@@ -91,11 +91,11 @@ def test_adapt(trained):
 
 def test_every_ablation_can_be_set_from_the_command_line(tmp_path):
     for setting in (
-        "perturbation=deterministic",
+        "noise.kind=deterministic",
         "mixup=none",
         "mixup=random",
-        "adversarial=false",
-        "meta=false",
+        "adversary=none",
+        "meta=none",
         "sites=conv1",
     ):
         out = tmp_path / setting.replace("=", "-")
@@ -144,8 +144,8 @@ def test_tasks_and_methods_list_what_the_tables_hold():
     for name, method in METHODS.items():
         assert methods[name].keys() == method.settings_of().keys()
     assert (
-        methods["uncertainty_guided"]["rho"]
-        == METHODS["uncertainty_guided"].settings_of()["rho"].default
+        methods["uncertainty_guided"]["draws"]
+        == METHODS["uncertainty_guided"].settings_of()["draws"].default
     )
 
 
@@ -154,7 +154,7 @@ def test_a_tasks_presets_can_be_read_from_the_command_line():
     assert task["presets"]["fast"]["steps"] == 2000
     assert task["presets"]["fast"]["uncertainty_guided"] == {
         "sites": ["conv1"],
-        "mixed_weight": 0.0,
+        "mixup": None,
     }
     shown = unseen("tasks", "cifar10_c").stdout
     assert (
@@ -203,8 +203,8 @@ def test_demo_runs_reports_and_does_not_train_twice(tmp_path):
             'a setting is written key=value, not "steps"',
         ),
         (
-            ["train", "mini_digits", "--out", "x", "--set", "order=7"],
-            "order must be one of 1, 2, not 7",
+            ["train", "mini_digits", "--out", "x", "--set", "meta=7"],
+            "meta must be",
         ),
         (
             ["train", "mini_digits", "--out", "x", "--set", "sites=conv1,conv9"],

@@ -251,7 +251,11 @@ SHORT = {
     "erm": {},
     "gud": {"every": 1, "capacity": 4, "ascent_steps": 2},
     "m_ada": {"every": 1, "capacity": 4, "ascent_steps": 2},
-    "uncertainty_guided": {"warmup": 0, "ascent_rounds": 1, "ascent_steps": 2, "mixed_weight": 1.0},
+    "uncertainty_guided": {
+        "warmup": 0,
+        "adversary": {"rounds": 1, "steps": 2},
+        "mixup": {"weight": 1.0},
+    },
 }
 
 

@@ -355,7 +355,7 @@ def test_methods_learn_words_and_score_them(folder, method):
     data = google_commands.task().source.load("train")
     torch.manual_seed(0)
     settings = {
-        "uncertainty_guided": {"warmup": 5, "ascent_rounds": 1, "ascent_steps": 2, "draws": 2}
+        "uncertainty_guided": {"warmup": 5, "adversary": {"rounds": 1, "steps": 2}, "draws": 2}
     }.get(method, {})
     net = METHODS[method](LeNet(3), sites=("conv1",), embedding="fc2", lr=3e-3, **settings)
     unseen.fit(net, DataLoader(data, 18), steps=30, progress=False)

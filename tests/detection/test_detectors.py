@@ -18,6 +18,7 @@ from unseen.detection.logits import Energy, Entropy, MaxSoftmax, TotalVariance
 from unseen.detection.mahalanobis import class_gaussians, nearest_squared
 from unseen.detection.registry import OF_METHOD, SCORES, scores_of
 from unseen.functional.pooling import pool
+from unseen.methods import Adversary, Noise
 from unseen.nn.hooks import evaluating
 from unseen.report.statistics import auroc, fpr_at_95, rank_correlation
 
@@ -27,7 +28,10 @@ def nets():
     """One trained model for each method that scores are read off."""
     made = {}
     for name, quick in (
-        ("uncertainty_guided", {"warmup": 1, "ascent_rounds": 1, "ascent_steps": 1, "draws": 1}),
+        (
+            "uncertainty_guided",
+            {"warmup": 1, "adversary": Adversary(rounds=1, steps=1), "draws": 1},
+        ),
         ("bnn", {"passes": 3}),
         ("mc_dropout", {"passes": 3}),
     ):
@@ -119,7 +123,7 @@ def test_a_model_is_compared_by_the_scores_of_its_method_and_others_are_refused(
     with pytest.raises(UnseenError, match="no sigma"):
         SCORES["uncertainty_guided"](
             UncertaintyGuided(
-                TinyNet(), sites="conv1", embedding="fc1", perturbation="deterministic"
+                TinyNet(), sites="conv1", embedding="fc1", noise=Noise(kind="deterministic")
             )
         )
 

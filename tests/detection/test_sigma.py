@@ -18,6 +18,7 @@ from unseen.detection.registry import SCORES
 from unseen.detection.sigma import LOOKS
 from unseen.detection.source_statistics import EmbeddingShiftPredictor
 from unseen.experiments import evaluate as exam
+from unseen.methods import Adversary, Noise
 from unseen.nn.hooks import captured
 from unseen.nn.random import Draws, fresh_seeds
 from unseen.training.run import Run
@@ -129,7 +130,13 @@ def test_it_sees_what_the_first_sites_mean_cannot(run):
 
     torch.manual_seed(0)
     net = UncertaintyGuided(
-        Pixelwise(), sites="conv1", embedding="fc1", lr=3e-3, warmup=20, ascent_rounds=5, draws=2
+        Pixelwise(),
+        sites="conv1",
+        embedding="fc1",
+        lr=3e-3,
+        warmup=20,
+        adversary=Adversary(rounds=5),
+        draws=2,
     )
     for i in range(120):
         net.step(Batch.of(bars(32, i)))
@@ -175,7 +182,7 @@ def test_methods_without_learned_noise_say_so():
     with pytest.raises(UnseenError, match="erm has no learned noise"):
         calibrate(ERM(BarNet()), [bars(50, 1)], score_at="embedding")
     never = UncertaintyGuided(
-        BarNet(), sites="conv1", embedding="fc1", perturbation="random_gaussian"
+        BarNet(), sites="conv1", embedding="fc1", noise=Noise(kind="random_gaussian")
     )
     with pytest.raises(UnseenError, match="only where noise is learned"):
         calibrate(never, [bars(50, 1)], score_at="embedding")

@@ -30,11 +30,9 @@ QUICK = {
     # With noise that only adds, sixty steps are enough for a score that tells single samples apart.
     "uncertainty_guided": {
         "warmup": 4,
-        "ascent_rounds": 1,
-        "ascent_steps": 2,
+        "adversary": {"rounds": 1, "steps": 2},
         "draws": 1,
-        "noise_sign": "positive",
-        "noise_scale": 8.0,
+        "noise": {"sign": "positive", "scale": 8.0},
     },
     "bnn": {"passes": 4, "sigma_start": 0.3},
     "mc_dropout": {"passes": 4},

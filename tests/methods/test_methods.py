@@ -12,13 +12,14 @@ import unseen
 from unseen import METHODS, Domain, Task, UnseenError
 from unseen.api import Batch
 from unseen.experiments import evaluate as exam
+from unseen.methods import Adversary
 from unseen.methods.mixup import mixed_loss
 from unseen.training.checkpoint import restore_training_state, training_state
 from unseen.training.train import train
 
 NEED_IMAGES = {"cutout", "autoaugment", "par", "self_super", "jigen"}
 QUICK = {  # so that every part of a method is reached within a few steps
-    "uncertainty_guided": {"warmup": 2, "ascent_rounds": 1, "ascent_steps": 2, "draws": 2},
+    "uncertainty_guided": {"warmup": 2, "adversary": Adversary(rounds=1, steps=2), "draws": 2},
     "gud": {"every": 2, "rounds": 2, "capacity": 8, "ascent_steps": 2},
     "m_ada": {"every": 2, "rounds": 2, "capacity": 8, "ascent_steps": 2},
     "bnn": {"passes": 4},

@@ -9,6 +9,7 @@ from torch import nn
 from unseen import UncertaintyGuided
 from unseen.api import Batch
 from unseen.errors import UnseenError
+from unseen.methods import Adversary
 from unseen.models import AllConv, WideResNet
 from unseen.models.wide_resnet import ResidualBlock
 from unseen.nn.hooks import captured, perturbable_layers
@@ -92,12 +93,12 @@ def test_the_site_is_the_first_convolution_and_the_embedding_the_pooled_features
     assert torch.equal(model.fc(seen["pool"]), logits)
 
 
-@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("meta", ["first", "second"])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_guided_step_changes_the_model_and_leaves_batch_norm_to_clean_passes(variant, order):
+def test_a_guided_step_changes_the_model_and_leaves_batch_norm_to_clean_passes(variant, meta):
     torch.manual_seed(0)
     task = cifar10_c(variant)
-    few = {"order": order, "draws": 2, "warmup": 0, "ascent_steps": 2}
+    few = {"meta": meta, "draws": 2, "warmup": 0, "adversary": Adversary(steps=2)}
     net = UncertaintyGuided(
         task.model(width=0.1), sites=task.sites, embedding=task.embedding, **few
     )

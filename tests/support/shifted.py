@@ -53,7 +53,7 @@ def strips(task_name: str = "strips") -> Task:
                 "steps": 150,
                 "batch_size": 32,
                 "lr": 0.01,
-                "uncertainty_guided": {"draws": 1, "ascent_steps": 1},
+                "uncertainty_guided": {"draws": 1, "adversary": {"steps": 1}},
             }
         },
     )

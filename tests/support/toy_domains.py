@@ -60,7 +60,7 @@ def make() -> Task:
         presets={
             "fast": {
                 "steps": 120, "batch_size": 32, "lr": 3e-3,
-                "uncertainty_guided": {"warmup": 20, "ascent_rounds": 5, "ascent_steps": 10, "draws": 2},
+                "uncertainty_guided": {"warmup": 20, "adversary": {"rounds": 5, "steps": 10}, "draws": 2},
             }
         },
     )  # fmt: skip

@@ -12,13 +12,14 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import unseen
 from unseen import UnseenError
+from unseen.methods import Adversary
 
 
 @pytest.fixture
 def trained():
     torch.manual_seed(0)
     net = unseen.UncertaintyGuided(
-        TinyNet(), sites=["conv1"], embedding="fc1", draws=2, warmup=1, ascent_steps=1
+        TinyNet(), sites=["conv1"], embedding="fc1", draws=2, warmup=1, adversary=Adversary(steps=1)
     )
     data = TensorDataset(torch.randn(40, 2, 8, 8), torch.randint(3, (40,)))
     return unseen.fit(net, DataLoader(data, 10), steps=5, progress=False)

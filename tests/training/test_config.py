@@ -7,6 +7,7 @@ from test_run import Interrupted, tiny_task, weights
 from tiny import TinyNet
 
 from unseen import ERM, UncertaintyGuided, UnseenError
+from unseen.methods import Noise
 from unseen.training import train as training
 from unseen.training.config import resolve
 from unseen.training.identity import difference
@@ -34,7 +35,9 @@ def test_schedules_take_every_rate_to_zero(tmp_path, monkeypatch):
 
 
 def test_every_optimizer_group_keeps_its_own_rate():
-    net = UncertaintyGuided(TinyNet(), sites=("conv1",), embedding="fc1", lr=0.01, head_lr=0.1)
+    net = UncertaintyGuided(
+        TinyNet(), sites=("conv1",), embedding="fc1", lr=0.01, noise=Noise(lr=0.1)
+    )
     optimizers = net.optimizers().values()
     lr_schedulers(optimizers, "linear", steps=10, first=5)
     assert [g["lr"] for o in optimizers for g in o.param_groups] == pytest.approx([0.005, 0.05])

@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import unseen
 from unseen import UnseenError
 from unseen.adaptation import fine_tune
+from unseen.methods import Adversary
 
 
 def loader(n=60, batch=20, classes=3):
@@ -48,7 +49,7 @@ def test_a_model_that_flattens_with_view_works_too():
 
     x, _ = loader().dataset.tensors
     net = unseen.UncertaintyGuided(
-        View(), sites=["conv1"], embedding="fc1", draws=2, warmup=1, ascent_steps=1
+        View(), sites=["conv1"], embedding="fc1", draws=2, warmup=1, adversary=Adversary(steps=1)
     )
     unseen.fit(net, loader(), steps=4, progress=False)
     assert net.predict(x).shape == (60, 3) and net.uncertainty(x).shape == (60,)
@@ -108,7 +109,7 @@ def test_several_inputs_are_passed_on():
     x, y = loader().dataset.tensors
     pairs = [((x[:20], torch.ones(20)), y[:20]), ([x[20:40], torch.ones(20)], y[20:40])]
     net = unseen.UncertaintyGuided(
-        Two(), sites=["conv1"], embedding="fc1", draws=2, warmup=1, ascent_steps=1
+        Two(), sites=["conv1"], embedding="fc1", draws=2, warmup=1, adversary=Adversary(steps=1)
     )
     unseen.fit(net, pairs, steps=4, progress=False)
     assert net.predict((x[:5], torch.ones(5))).shape == (5, 3)
@@ -230,7 +231,7 @@ def test_a_function_of_ones_own_transforms_any_input():
 def test_a_method_that_would_never_start_says_so(method, caplog):
     net = unseen.METHODS[method](TinyNet(), sites=["conv1"], embedding="fc1")
     unseen.fit(net, loader(), steps=2, progress=False)
-    assert "plain training" in caplog.text
+    assert "this is ERM" in caplog.text
 
 
 def test_fine_tuning_refuses_labels_that_do_not_fit():

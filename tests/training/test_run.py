@@ -37,7 +37,7 @@ def tiny_task(**changes):
         name="tiny", summary="a toy", classes=3, model=TinyNet, sites=("conv1", "conv2"), embedding="fc1",
         source=Domain("near", lambda split: data()),
         targets=(Domain("far", lambda split: data(2.0)), Domain("farther", lambda split: data(5.0))),
-        presets={"fast": {**QUICK, "uncertainty_guided": {"warmup": 3, "ascent_rounds": 2, "ascent_steps": 2, "draws": 2}}},
+        presets={"fast": {**QUICK, "uncertainty_guided": {"warmup": 3, "adversary": {"rounds": 2, "steps": 2}, "draws": 2}}},
     )  # fmt: skip
     return replace(task, **changes)
 
@@ -147,8 +147,8 @@ def test_kill_9_and_resume_reach_the_same_bits(tmp_path):
         "batch_size=8",
         "draws=1",
         "warmup=2",
-        "ascent_rounds=3",
-        "ascent_steps=2",
+        "adversary.rounds=3",
+        "adversary.steps=2",
         "checkpoint_every=2",
     ):
         words += ["--set", setting]
@@ -322,9 +322,7 @@ def not_a_number(split):
 )
 def test_errors_at_the_start_leave_nothing_behind(tmp_path, changes, overrides, text):
     with pytest.raises(UnseenError, match=text):
-        train(
-            tiny_task(**changes), "erm", tmp_path / "run", overrides=overrides, progress=False
-        )
+        train(tiny_task(**changes), "erm", tmp_path / "run", overrides=overrides, progress=False)
     assert not (tmp_path / "run").exists()
 
 
@@ -336,9 +334,7 @@ def test_a_site_that_is_never_reached_leaves_nothing_behind(tmp_path):
 
     with pytest.raises(UnseenError, match="never reached spare"):
         task = tiny_task(model=Spare, sites=("spare",))
-        train(
-            task, "uncertainty_guided", tmp_path / "run", overrides={"warmup": 0}, progress=False
-        )
+        train(task, "uncertainty_guided", tmp_path / "run", overrides={"warmup": 0}, progress=False)
     assert not (tmp_path / "run").exists()
 
 

@@ -92,7 +92,7 @@ def show_result(result: dict[str, Any]) -> None:
     )
     print(f"  unseen adapt {run} --domain street --shots 10     # ten labels a class")
     print(
-        "  unseen train mini_digits --out runs/mine --set perturbation=random_gaussian   # an ablation"
+        "  unseen train mini_digits --out runs/mine --set noise.kind=random_gaussian   # an ablation"
     )
     print("  your own model: the example in README.md")
     print(f"\nthe report, with figures: {Path(result['report']).resolve()}")

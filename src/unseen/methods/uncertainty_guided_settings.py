@@ -163,13 +163,20 @@ _DEFAULTS: dict[str, Callable[..., Any]] = {
 }
 
 
+_HINTS = {
+    "adversarial": "adversary=Adversary() or None",
+    "meta": 'meta="first", "second" or None',
+    "mixup": "mixup=LearnedMixup(), RandomMixup() or None",
+}
+
+
 def accept_flat_settings(init: Callable[..., None]) -> Callable[..., None]:
     """Let a constructor take the flat settings of version 0.1, with a DeprecationWarning."""
 
     @functools.wraps(init)
     def wrapper(self: Any, model: Any, **settings: Any) -> None:
         if old := deprecated_names(settings):
-            hints = ", ".join(f"{name} (now {RENAMED.get(name, name)})" for name in old)
+            hints = ", ".join(f"{name} (now {_HINTS.get(name, RENAMED.get(name))})" for name in old)
             warnings.warn(
                 f"settings of uncertainty_guided to be removed in 0.3: {hints}",
                 DeprecationWarning,

@@ -33,7 +33,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     # results/tuning.md
     "fast": {
         **PAPER,
-        "uncertainty_guided": {"noise_sign": "positive", "noise_scale": 16.0},
+        "uncertainty_guided": {"noise": {"sign": "positive", "scale": 16.0}},
     },
     "paper": PAPER,
 }

@@ -42,11 +42,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         # before training ends.
         "uncertainty_guided": {
             "draws": 1,
-            "noise_over": "feature",
-            "noise_sign": "positive",
-            "noise_scale": 0.5,
-            "mixed_weight": 0.0,
-            "minimize_heads": False,
+            "noise": {"per": "feature", "sign": "positive", "scale": 0.5, "minimize": False},
+            "mixup": None,
         },
     },
     "paper": {**_TRAINING, "steps": 75_000},  # 200 epochs of 48,000 images

@@ -28,7 +28,7 @@ PRESETS: dict[str, dict[str, Any]] = {  # as in digits
         "steps": 2000,
         "batch_size": 32,
         "lr": 1e-4,
-        "uncertainty_guided": {"sites": ("conv1",), "mixed_weight": 0.0},
+        "uncertainty_guided": {"sites": ("conv1",), "mixup": None},
     },
     "paper": {"steps": 10_000, "batch_size": 32, "lr": 1e-4},
 }

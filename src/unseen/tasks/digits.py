@@ -22,13 +22,13 @@ PRESETS: dict[str, dict[str, Any]] = {
         "steps": 2000,
         "batch_size": 32,
         "lr": 1e-4,
-        "uncertainty_guided": {"sites": ("conv1",), "mixed_weight": 0.0},
+        "uncertainty_guided": {"sites": ("conv1",), "mixup": None},
     },
     "reference": {
         "steps": 6000,
         "batch_size": 32,
         "lr": 1e-4,
-        "uncertainty_guided": {"embedding": "relu4", "mix_at": "relu2"},
+        "uncertainty_guided": {"embedding": "relu4", "mixup": {"at": "relu2"}},
     },
     "paper": {"steps": 10_000, "batch_size": 32, "lr": 1e-4},
 }

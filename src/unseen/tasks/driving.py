@@ -92,14 +92,9 @@ def presets(variant: str) -> dict[str, dict[str, Any]]:
             # perturbed frames were soon as easy as clean ones.
             "uncertainty_guided": {
                 "draws": 1,
-                "noise_as": "gain",
-                "noise_scale": 0.5,
-                "mixed_weight": 0.0,
-                "minimize_heads": False,
-                "beta": 0.1,
-                "ascent_rounds": None,
-                "ascent_every": 20,
-                "ascent_steps": 5,
+                "noise": {"act": "gain", "scale": 0.5, "minimize": False},
+                "adversary": {"rounds": None, "every": 20, "steps": 5, "beta": 0.1},
+                "mixup": None,
             },
         },
         "paper": {

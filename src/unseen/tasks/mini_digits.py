@@ -14,7 +14,7 @@ from unseen.api import Domain, Task
 from unseen.models import DigitsNet
 
 # Noise at conv1 only, without mixed draws: results/tuning.md.
-FAST = {"sites": ("conv1",), "mixed_weight": 0.0}
+FAST = {"sites": ("conv1",), "mixup": None}
 UNSEEN = ("photo", "printed", "street", "scanner")
 
 
@@ -33,7 +33,7 @@ def task() -> Task:
             "fast": {"steps": 600, "batch_size": 32, "lr": 3e-4, "uncertainty_guided": FAST},
             "reference": {
                 "steps": 6000, "batch_size": 32, "lr": 1e-4,
-                "uncertainty_guided": {"embedding": "relu4", "mix_at": "relu2"},
+                "uncertainty_guided": {"embedding": "relu4", "mixup": {"at": "relu2"}},
             },
             "paper": {"steps": 10_000, "batch_size": 32, "lr": 1e-4},
         },
