@@ -150,7 +150,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "mixup": {"weight": 0.01, "detach": True},
         "weights": {"source": 1.0, "perturbed": 1.0, "kl": 0.0},
     },
-    # The defaults, which are the best of results/tuning.md, with fewer draws.
+    # The defaults, which are the best of docs/tuning.md, with fewer draws.
     "fast": {"draws": 2},
 }  # fmt: skip
 

@@ -20,7 +20,7 @@ HELD_OUT = {"val": (0, 2000), "test": (2000, None)}
 RAW_TRAIN_SIZE = 1400
 RAW_SOURCE = {"train": (0, RAW_TRAIN_SIZE), "val": (RAW_TRAIN_SIZE, 1700), "test": (1700, None)}
 RAW_TARGET = {"train": (0, 400), "test": (400, None)}
-# The defaults for pixels are too large for word counts (results/tuning.md).
+# The defaults for pixels are too large for word counts (docs/tuning.md).
 PAPER: dict[str, Any] = {
     "steps": 1000,
     "batch_size": 32,
@@ -30,7 +30,7 @@ PAPER: dict[str, Any] = {
     "pgd": {"eps": 0.0003, "step_size": 0.000075},
 }
 PRESETS: dict[str, dict[str, Any]] = {
-    # results/tuning.md
+    # docs/tuning.md
     "fast": {
         **PAPER,
         "uncertainty_guided": {"noise": {"sign": "positive", "scale": 16.0}},

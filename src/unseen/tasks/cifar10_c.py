@@ -38,7 +38,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "width": 0.25,
         "steps": 1200,
         "batch_size": 64,
-        # Chosen on cifar_shifts (results/tuning.md). With minimised heads the noise would vanish
+        # Chosen on cifar_shifts (docs/tuning.md). With minimised heads the noise would vanish
         # before training ends.
         "uncertainty_guided": {
             "draws": 1,

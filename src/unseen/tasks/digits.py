@@ -17,7 +17,7 @@ UNSEEN = ("svhn", "mnist_m", "syn", "usps")  # in the paper's order
 TRAIN = ("train", 0, 10_000)  # the first 10,000 of MNIST's training file
 SPLITS = {"train": TRAIN, "val": ("train", 10_000, 12_000), "test": ("test", 0, None)}
 PRESETS: dict[str, dict[str, Any]] = {
-    # Noise at conv1 only, without mixed draws: results/tuning.md.
+    # Noise at conv1 only, without mixed draws: docs/tuning.md.
     "fast": {
         "steps": 2000,
         "batch_size": 32,

@@ -87,7 +87,7 @@ def presets(variant: str) -> dict[str, dict[str, Any]]:
             "lr_schedule": "linear",
             "gud": fictitious,
             "m_ada": fictitious,
-            # Chosen on synthetic shifts of held-out frames of both sources (results/tuning.md):
+            # Chosen on synthetic shifts of held-out frames of both sources (docs/tuning.md):
             # multiplicative noise, and an adversary throughout training. After an early adversary,
             # perturbed frames were soon as easy as clean ones.
             "uncertainty_guided": {

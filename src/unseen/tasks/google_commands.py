@@ -18,7 +18,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "steps": 3000,
         "batch_size": 32,
         "lr": 1e-3,
-        "uncertainty_guided": {"mixup": None},  # chosen on speech_shifts: results/tuning.md
+        "uncertainty_guided": {"mixup": None},  # chosen on speech_shifts: docs/tuning.md
     },
     "paper": {"steps": 13_170, "batch_size": 128, "lr": 1e-4},  # 30 epochs of 56,196 clips
 }

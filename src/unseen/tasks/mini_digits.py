@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 from unseen.api import Domain, Task
 from unseen.models import DigitsNet
 
-# Noise at conv1 only, without mixed draws: results/tuning.md.
+# Noise at conv1 only, without mixed draws: docs/tuning.md.
 FAST = {"sites": ("conv1",), "mixup": None}
 UNSEEN = ("photo", "printed", "street", "scanner")
 
