@@ -85,7 +85,9 @@ def _locate(schema: type[BaseModel], problem: Any) -> tuple[str, type[BaseModel]
 
 
 def _schemas_in(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    # On Python 3.10 an alias such as dict[str, Any] is an instance of type, but not a class.
+    is_class = isinstance(annotation, type) and typing.get_origin(annotation) is None
+    if is_class and issubclass(annotation, BaseModel):
         return [annotation]
     return [s for a in typing.get_args(annotation) for s in _schemas_in(a)]
 
