@@ -13,8 +13,8 @@ import tempfile
 
 import torch
 
-import unseen
-from unseen.detection.synthetic_shifts import on_texture
+from unseen.detection.synthetic_shifts import blend_texture
+from unseen.experiments.monitor_run import open_monitor
 from unseen.tasks import task_named
 from unseen.training.train import train
 
@@ -36,7 +36,7 @@ def stream():
     """Yield source batches, then a faint background texture, then a growing one."""
     for weight in [0.0] * 5 + [0.02] * 7 + [0.05, 0.1, 0.3]:
         x = source[torch.randperm(len(source), generator=generator)[:BATCH]]
-        yield weight, on_texture(x, weight, generator)
+        yield weight, blend_texture(x, weight, generator)
 
 
 with tempfile.TemporaryDirectory() as scratch:
@@ -44,7 +44,7 @@ with tempfile.TemporaryDirectory() as scratch:
     if len(sys.argv) == 1:
         train(task, "uncertainty_guided", folder, overrides=QUICK, progress=False)
     # Thresholds come from the held-out source samples of the run; the monitor keeps none of them.
-    monitor = unseen.DomainMonitor.from_run(
+    monitor = open_monitor(
         folder, task, batch=BATCH, false_alarm_rate=0.01, memory=5
     )
 

@@ -13,7 +13,7 @@ import tempfile
 
 import torch
 
-from unseen.detection.synthetic_shifts import darker, noisier, turned
+from unseen.detection.synthetic_shifts import add_noise, darken, rotate
 from unseen.tasks import task_named
 from unseen.training.run import Run
 from unseen.training.train import train
@@ -40,10 +40,10 @@ exchanged = torch.where(y == 1, 7, torch.where(y == 7, 1, y))
 everything = torch.ones_like(few)
 cases = {  # shifted images, their labels, and which of the original samples they are
     "none": (x, y, everything),
-    "half the brightness": (darker(x, 0.5, g), y, everything),
-    "slight noise": (noisier(x, 0.1, g).clamp(0, 1), y, everything),
-    "rotated by 25 degrees": (turned(x, 25, g), y, everything),
-    "rotated by 60 degrees": (turned(x, 60, g), y, everything),
+    "half the brightness": (darken(x, 0.5, g), y, everything),
+    "slight noise": (add_noise(x, 0.1, g).clamp(0, 1), y, everything),
+    "rotated by 25 degrees": (rotate(x, 25, g), y, everything),
+    "rotated by 60 degrees": (rotate(x, 60, g), y, everything),
     "only ones and sevens": (x[few], y[few], few),
     "labels of ones and sevens exchanged": (x, exchanged, everything),
 }

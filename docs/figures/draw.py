@@ -21,10 +21,11 @@ from matplotlib import pyplot as plt
 from torch import Tensor
 
 from unseen.data.mini_digits import load_images
-from unseen.detection.source_statistics import SourceStatistics, relative_deviation
+from unseen.detection.source_statistics import SourceStatistics
 from unseen.functional.mixup import Mixing, mix_targets
 from unseen.functional.noise import Gaussian, Sign, perturb
 from unseen.functional.pooling import pool
+from unseen.functional.scores import relative_deviation
 from unseen.models import DigitsNet
 from unseen.nn.heads import GaussianHead
 from unseen.nn.random import Draws, draw_mixing

@@ -262,7 +262,7 @@ def test_adapted_run_can_be_evaluated_scored_and_adapted(tmp_path, method):
     ]  # its statistics are its own: the start's would not fit the moved weights
     if method == "erm":  # the heads' sigma at the first site depends on the input alone
         old, new = begun.load(strips(), "cpu"), made.load(strips(), "cpu")
-        assert not torch.equal(old.reference.mean, new.reference.mean)
+        assert not torch.equal(old.detector.statistics.mean, new.detector.statistics.mean)
     again = adapt(made, strips(), shots=5, draws=1, settings=settings, progress=False)
     assert again["before"] == pytest.approx(result["after"][0])
     visible = (p.name for p in tmp_path.iterdir() if not p.name.endswith(".lock"))

@@ -15,7 +15,6 @@ import unseen
 from unseen import METHODS, UnseenError
 from unseen.functional.noise import Gaussian
 from unseen.methods.bnn import inverse_softplus, kl_to_prior, random_parameters, sample_weights
-from unseen.methods.sampled_passes import moments, predictive_variance
 
 BNN = METHODS["bnn"]
 
@@ -99,16 +98,6 @@ def test_draws_scatter_as_the_posterior_says():
     torch.testing.assert_close(draws.std(0), q["w"].sigma, atol=0.02, rtol=0)
 
 
-def test_moments_are_those_of_all_passes_at_once():
-    values = torch.rand(7, 5, 3, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    mean, variance = moments(iter(values))
-    torch.testing.assert_close(mean, values.mean(0))
-    torch.testing.assert_close(variance, values.var(0))
-    torch.testing.assert_close(
-        predictive_variance(variance), values.var(0).sum(1).mean(1, keepdim=True)
-    )
-
-
 def test_a_prediction_is_the_mean_of_its_passes_and_repeats_itself():
     net, batch = net_of(passes=5, sigma_start=2.0), tiny_batch()
     with torch.no_grad():
@@ -122,7 +111,7 @@ def test_a_prediction_is_the_mean_of_its_passes_and_repeats_itself():
                 for k in range(5)
             ]
         )
-    logits, features = net.predict_with_features(batch.x)
+    logits, features = net.detector.look(batch.x)
     torch.testing.assert_close(logits.exp(), passes.mean(0))
     torch.testing.assert_close(features, passes.var(0).sum(1, keepdim=True))
     assert torch.equal(net.predict(batch.x), logits) and torch.equal(

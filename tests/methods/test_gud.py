@@ -12,7 +12,8 @@ from tiny import TinyNet, tiny_batch
 from torch import nn
 
 from unseen import ERM, UnseenError
-from unseen.api import Batch, cross_entropy
+from unseen.api import Batch
+from unseen.functional.losses import cross_entropy
 from unseen.methods.gud import GUD, ascend, loss_per_sample
 from unseen.training.checkpoint import restore_training_state, training_state
 

@@ -11,7 +11,8 @@ from tiny import TinyNet, tiny_batch
 from torch import nn
 
 from unseen import ERM, UnseenError
-from unseen.api import Batch, cross_entropy
+from unseen.api import Batch
+from unseen.functional.losses import cross_entropy
 from unseen.methods.gud import GUD
 from unseen.methods.m_ada import MADA, AutoEncoder, flatten, mmd
 from unseen.training.checkpoint import restore_training_state, training_state

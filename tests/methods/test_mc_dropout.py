@@ -55,7 +55,7 @@ def test_a_prediction_is_the_mean_over_thinned_networks():
         passes = torch.stack(
             [net.model.fc2(torch.tanh(z * dropout_mask(z, 0.5, k))).softmax(1) for k in range(6)]
         )
-    logits, features = net.predict_with_features(batch.x)
+    logits, features = net.detector.look(batch.x)
     torch.testing.assert_close(logits.exp(), passes.mean(0))
     torch.testing.assert_close(features, passes.var(0).sum(1, keepdim=True))
     assert torch.equal(net.predict(batch.x), logits)
@@ -101,7 +101,7 @@ def test_a_model_whose_batch_may_not_grow_runs_every_pass():
 def test_maps_of_logits_are_averaged_over_pixels():
     model = nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.Tanh(), nn.Conv2d(4, 3, 1))
     net = net_of(model, embedding="0")
-    logits, features = net.predict_with_features(torch.rand(5, 2, 6, 6))
+    logits, features = net.detector.look(torch.rand(5, 2, 6, 6))
     assert logits.shape == (5, 3, 6, 6) and features.shape == (5, 1) and (features > 0).all()
 
 

@@ -11,7 +11,8 @@ from tiny import TinyNet, tiny_batch
 from torch import nn
 
 from unseen import UnseenError
-from unseen.api import Batch, cross_entropy
+from unseen.api import Batch
+from unseen.functional.losses import cross_entropy
 from unseen.methods.erm import ERM
 from unseen.methods.jigen import JiGen
 from unseen.methods.par import PAR

@@ -8,7 +8,8 @@ from tiny import TinyNet, tiny_batch
 from torch import nn
 
 from unseen import UnseenError
-from unseen.api import Batch, cross_entropy
+from unseen.api import Batch
+from unseen.functional.losses import cross_entropy
 from unseen.methods.self_super import SelfSuper, rotate, rotation_labels
 from unseen.nn.heads import EmbeddingHead, embed, width_at
 

@@ -243,7 +243,7 @@ def test_per_pixel_outputs_train_and_ignored_labels_do_not_count():
     x2 = x  # what stands at ignored pixels of the label must not matter
     b = net.meta_gradients(Batch((x2,), y.clone()), [1, 2])
     assert a["mixed_loss"] == b["mixed_loss"]
-    assert net.predict(x).shape == (3, 3, 6, 6) and net.score_features(x).shape == (3, 4)
+    assert net.predict(x).shape == (3, 3, 6, 6) and net.detector.look(x).features.shape == (3, 4)
 
 
 # ------------------------------------------------------------------------------------------------ clear errors

@@ -70,8 +70,8 @@ def assert_source_batches_alarm_as_rarely_as_stated(
     net: Method, size: int, batches: int = 500
 ) -> None:
     """On data drawn anew, which the calibration has not seen, up to three standard errors of the share."""
-    features = net.score_features(bars(batches * size, seed=1000)[0])
-    scores = net.score(features.view(batches, size, -1).mean(1))
+    features = net.detector.look(bars(batches * size, seed=1000)[0]).features
+    scores = net.detector.reduce(features.view(batches, size, -1).mean(1))
     for rate in (0.01, 0.05):
         share = float((scores > net.threshold(size, rate)).double().mean())
         assert share <= rate + 3 * (rate * (1 - rate) / batches) ** 0.5

@@ -35,7 +35,7 @@ def test_uncertainty_grows_away_from_the_source():
 
 def test_uncertainty_before_training_says_what_to_do():
     with pytest.raises(
-        UnseenError, match=r"train with unseen.training.fit, or call unseen.calibrate"
+        UnseenError, match=r"train with unseen.fit, or call unseen.calibrate"
     ):
         make().uncertainty(torch.randn(2, 2, 8, 8))
 
@@ -62,10 +62,10 @@ def test_statistics_come_from_all_of_a_sorted_loader():
     unseen.calibrate(net, DataLoader(data, 500))
     with torch.no_grad():
         per_class = torch.stack(
-            [net.score_features(x[3000 * c : 3000 * c + 1]) for c in range(3)]
+            [net.detector.look(x[3000 * c : 3000 * c + 1]).features for c in range(3)]
         ).mean(0)[0]
-    torch.testing.assert_close(net.reference.mean, per_class)
-    assert len(net.reference.held_out) >= 2000
+    torch.testing.assert_close(net.detector.statistics.mean, per_class)
+    assert len(net.detector.statistics.held_out) >= 2000
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,8 @@ def test_a_rate_that_the_held_out_samples_cannot_keep_is_warned_about(caplog):
     assert not caplog.messages
     net.threshold(1, 0.001)
     assert caplog.messages == [
-        "a false-alarm rate of 0.001 takes 1000 held-out source samples or more to be kept for single samples, here are 200"
+        "a false-alarm rate of 0.001 for single samples needs at least 1000 held-out source "
+        "samples, there are 200"
     ]
 
 
@@ -142,7 +143,7 @@ def test_a_nan_loss_is_caught_at_its_step():
             [({"image": torch.randn(3, 2, 8, 8)}, torch.zeros(3))],
             "inputs must be a tensor or a tuple of tensors, not dict",
         ),
-        ([(torch.randn(3, 2, 8, 8), [0, 1, 2])], "y as a tensor of class numbers"),
+        ([(torch.randn(3, 2, 8, 8), [0, 1, 2])], "y as a tensor of class indices"),
     ],
 )
 def test_a_bad_loader_is_named(data, text):
@@ -210,7 +211,7 @@ def test_a_loader_without_a_length_serves():
     net = unseen.fit(
         make(), DataLoader(Stream(), 16), steps=5, held_out=DataLoader(Stream(), 16), progress=False
     )
-    assert len(net.reference.held_out) == 60
+    assert len(net.detector.statistics.held_out) == 60
 
 
 def test_a_function_of_ones_own_transforms_any_input():

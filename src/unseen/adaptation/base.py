@@ -10,11 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from unseen.api import Batch, Method, check_targets, cross_entropy
+from unseen.api import Batch, Method
 from unseen.checks import check_int, check_positive
 from unseen.errors import UnseenError
+from unseen.functional.losses import cross_entropy
 from unseen.nn.heads import width_at
 from unseen.nn.hooks import captured, laid_out_for, submodule
+from unseen.nn.inputs import check_targets
 from unseen.training.batches import training_batch
 from unseen.training.loop import training_steps
 from unseen.training.progress import TrainingProgress

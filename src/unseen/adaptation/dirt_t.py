@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from unseen.adaptation.base import UNLABELLED, Adaptation, descend
 from unseen.api import Batch
 from unseen.checks import check_fraction, check_int, check_number, check_positive
-from unseen.detection.source_statistics import entropy
 from unseen.errors import UnseenError
+from unseen.functional.scores import entropy
 
 PROBE = 1e-2  # finite-difference step; VAT's 1e-6 is lost to rounding in single precision
 

@@ -26,10 +26,10 @@ from unseen.cli import (
     monitoring,
     report,
     score,
+    score_comparison,
     segmentation_images,
     tasks,
     train,
-    uncertainty,
     update_readme,
 )
 from unseen.cli.options import deprecated, say, stdout_for_results_only
@@ -55,7 +55,7 @@ app.command(adapt_grid.adapt_grid, name="adapt-grid")
 app.command(bench.bench)
 app.command(report.report)
 app.command(demo.demo)
-uncertainty.attach(app)
+app.command(score_comparison.compare_scores, name="compare-scores")
 app.command(segmentation_images.segmentation_images, name="segmentation-images")
 app.command(data.data_app)
 app.command(tasks.tasks)
@@ -68,6 +68,7 @@ for old, new, command in (
     ("few-shot", "adapt-grid", adapt_grid.adapt_grid),
     ("pictures", "segmentation-images", segmentation_images.segmentation_images),
     ("results", "update-readme", update_readme.update_readme),
+    ("uncertainty", "compare-scores", score_comparison.compare_scores),
 ):
     app.command(deprecated(command, old, new), name=old, show=False)
 

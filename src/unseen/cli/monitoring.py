@@ -1,4 +1,4 @@
-"""`unseen monitor`: a domain streamed past a finished run, batch by batch. `unseen calibrate`: where its score is read."""
+"""`unseen monitor`: score a stream of batches. `unseen calibrate`: change where a run is scored."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Any
 import torch
 from cyclopts import App
 
-from unseen.api import Batch, Domain, ScoreAt
+from unseen.api import Batch, Domain
 from unseen.cli.options import Count, Device, Json, RunFolder, Seed, TaskWord, emit, say, task_of
-from unseen.detection.monitor import DomainMonitor, Reading
+from unseen.detection.monitor import Reading
+from unseen.detection.scoring import ScoreAt
 from unseen.errors import UnseenError
 from unseen.experiments.evaluate import recalibrate
+from unseen.experiments.monitor_run import open_monitor
 from unseen.training.batches import load_split, take
 from unseen.training.identity import check_seed
 from unseen.training.run import Run
@@ -32,19 +34,18 @@ def calibrate(
     device: Device = "auto",
     json_: Json = False,
 ) -> None:
-    """Read a finished run's score elsewhere, and take its source statistics anew; its weights stay as they are.
+    """Compute a finished run's score at another layer and recalibrate it; its weights stay.
 
     Parameters
     ----------
     at
-        At the first site, as in the paper, or at the embedding, which orders domains by their error better.
+        The first site, as in the paper, or the embedding, which ranks domains by their error
+        better.
     """
     finished = Run(run)
     result = recalibrate(finished, task_of(finished, task), at, device)
     if not emit(result, json_):
-        print(
-            f"{run}: the score is read at the {result['score_at']} now; alarm at 64 samples: {result['threshold']:.4f}"
-        )
+        print(f"{run}: scored at the {at}; alarm threshold of 64 samples {result['threshold']:.4f}")
 
 
 def monitor(
@@ -60,60 +61,55 @@ def monitor(
     device: Device = "auto",
     json_: Json = False,
 ) -> None:
-    """Stream a domain's samples past a run, batch by batch, and watch score and alarm.
+    """Stream a domain's samples through a run, batch by batch; print scores and alarms.
 
     Parameters
     ----------
     domain
-        A domain of the task; "source" is the held-out source.
+        A domain of the task; "source" is the source's test split.
     then
-        Another domain that follows, so that a drift is seen.
+        A second domain to follow, to simulate a drift.
     batch
-        Samples at a time.
+        Samples in a batch.
     memory
-        About so many batches make the slow score, which sees a drift too small for one batch to show.
+        Length of the slow score in batches; it detects a drift too small for one batch to show.
     false_alarm_rate
-        How often a batch of the source may raise the alarm.
+        Maximum rate of alarms on source batches.
     """
-    at = Run(run)
-    made = task_of(at, task)
+    chosen_task = task_of(Run(run), task)
     check_seed(seed)
-    domains = [made.domain(name) for name in (domain, then) if name is not None]
-    watcher = DomainMonitor.from_run(
-        run, made, device=device, batch=batch, memory=memory, false_alarm_rate=false_alarm_rate
-    )
-    if watcher.net.score_name != "sigma":
-        say(f"this run has no learned sigma; the score is a fallback: {watcher.net.score_name}")
+    domains = [chosen_task.domain(name) for name in (domain, then) if name is not None]
+    settings = {"batch": batch, "memory": memory, "false_alarm_rate": false_alarm_rate}
+    stream = open_monitor(run, chosen_task, device=device, **settings)
+    detector = stream.detector
+    if not detector.reads_learned_noise:
+        say(f"this run has no learned sigma; the score is a fallback: {detector.name}")
     readings = []
-    for place in domains:
-        for part in _stream(place, batch, seed):
-            reading = watcher.update(part.x)
-            readings.append({"domain": place.name, **asdict(reading), "alarm": reading.alarm})
+    for current in domains:
+        for part in _batches(current, batch, seed):
+            reading = stream.update(part.x)
+            readings.append({"domain": current.name, **asdict(reading), "alarm": reading.alarm})
             if not json_:
-                print(_line(place.name, reading), flush=True)
+                print(_line(current.name, reading), flush=True)
+    by_domain = {d.name: [r for r in readings if r["domain"] == d.name] for d in domains}
     result: dict[str, Any] = {
         "run": str(run),
-        "batch": batch,
-        "memory": memory,
-        "false_alarm_rate": false_alarm_rate,
-        "score_name": watcher.net.score_name,
+        **settings,
+        "score_name": detector.name,
         "readings": readings,
-        "alarms": {
-            d.name: sum(r["alarm"] for r in readings if r["domain"] == d.name) for d in domains
-        },
-        "batches": {d.name: sum(r["domain"] == d.name for r in readings) for d in domains},
+        "alarms": {name: sum(r["alarm"] for r in rows) for name, rows in by_domain.items()},
+        "batches": {name: len(rows) for name, rows in by_domain.items()},
     }
     if not emit(result, json_):
-        print(
-            "; ".join(
-                f"{d.name}: {result['alarms'][d.name]} alarms in {result['batches'][d.name]} batches"
-                for d in domains
-            )
-        )
+        counts = [
+            f"{name}: {result['alarms'][name]} alarms in {len(rows)} batches"
+            for name, rows in by_domain.items()
+        ]
+        print("; ".join(counts))
 
 
-def _stream(domain: Domain, size: int, seed: int) -> Iterator[Batch]:
-    """The domain's samples in random order, in whole batches: data on disk is often sorted by class."""
+def _batches(domain: Domain, size: int, seed: int) -> Iterator[Batch]:
+    """Yield the domain's samples in random order, in full batches; files may be sorted by class."""
     data = load_split(domain, "test")
     total = len(data)  # type: ignore[arg-type]
     if not 1 <= size <= total:
@@ -126,8 +122,8 @@ def _stream(domain: Domain, size: int, seed: int) -> Iterator[Batch]:
 
 
 def _line(domain: str, r: Reading) -> str:
-    told = ", ".join(
-        word for word, raised in (("batch", r.batch_alarm), ("slow", r.slow_alarm)) if raised
-    )
-    scores = f"score {r.score:.4f} of {r.threshold:.4f}   slow {r.slow_score:.4f} of {r.slow_threshold:.4f}"
-    return f"{r.batch:5d}  {domain:<12s} {scores}   {'ALARM: ' + told if told else '-'}"
+    alarms = [name for name, on in (("batch", r.batch_alarm), ("slow", r.slow_alarm)) if on]
+    scores = f"score {r.score:.4f} of {r.threshold:.4f}"
+    slow = f"slow {r.slow_score:.4f} of {r.slow_threshold:.4f}"
+    end = "ALARM: " + ", ".join(alarms) if alarms else "-"
+    return f"{r.batch:5d}  {domain:<12s} {scores}   {slow}   {end}"

@@ -1,14 +1,15 @@
-"""How many predictions are right on data without labels: from the domain score, from confidence, from ATC.
+"""Label-free accuracy estimation.
 
-Ours: held-out source data under generic synthetic shifts gives pairs of score and accuracy; a curve that only falls is laid
-through them, and how far it is off for a kind of shift it was not laid through gives the interval. No target is looked at.
-Average confidence stands beside it, with the range of its own errors under those shifts, and ATC.
+Held-out source data under synthetic shifts gives pairs of domain score and accuracy. A decreasing
+curve is fitted to them; its errors for kinds of shift that it was not fitted to give the interval.
+No target data is used. Average confidence, with its errors under the same shifts, and ATC are
+estimated beside it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -16,100 +17,37 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from unseen.api import Batch, Method, inputs
 from unseen.checks import check_fraction, check_int
-from unseen.detection.source_statistics import (
-    bootstrap_interval,
-    entropy,
-    lack_of_confidence,
-    resampled_scores,
-)
+from unseen.detection.detector import Detector, detector_of
+from unseen.detection.observation import Observation, observe
 from unseen.detection.synthetic_shifts import Shift, Shifts, shifts_for, with_blends
 from unseen.errors import UnseenError
 from unseen.files import read_json, write_json
-from unseen.training.batches import EVALUATION_BATCH, EVALUATION_NUMBERS
+from unseen.functional.accuracy_curve import (
+    Floats,
+    conformal_range,
+    decreasing_curve,
+    leave_one_kind_out_errors,
+    nearest_indices,
+)
+from unseen.functional.bootstrap import bias_corrected_score, bootstrap_interval
+from unseen.functional.confidence import atc_threshold, average_thresholded_confidence
+from unseen.nn.batch import Batch
+from unseen.nn.inputs import inputs
 
-Floats = NDArray[np.float64]
-Scorer = Callable[[Tensor], Tensor]
-FORMAT = 2  # raise it with every change of what a saved table means, of the shifts too
-SAMPLES = 300  # held-out samples under each shift: an accuracy is then known to about 3 points
+FORMAT = 3  # raise it with every change of the saved table or of the shifts
+SAMPLES = 300  # under each shift: an accuracy is then known to about 3 points
 BLENDS = 30  # of several kinds of shift
-NEAR = 40  # errors at a similar score that make the interval: the curve is surer in some places than in others
+NEIGHBOURS = 40  # errors at a similar score that make the interval
 FILE = "accuracy.json"  # in a run's folder
 LEVEL = 0.9
 RESAMPLES = 400
 
 
-# ------------------------------------------------------------------------------------------------- pure functions
-
-
-def average_confidence(logits: Tensor) -> float:
-    """Mean highest class probability: the accuracy of a model that is calibrated on this data."""
-    return float(logits.softmax(1).amax(1).double().mean())
-
-
-def certainty(logits: Tensor) -> Tensor:
-    """Negative entropy of the class probabilities, (N, C, ...) -> (N, ...)."""
-    return -entropy(logits)
-
-
-def atc_threshold(certainties: Tensor, right: Tensor) -> float:
-    """The certainty that as large a share of the source reaches as is right (Garg et al., ICLR 2022)."""
-    ordered = certainties.flatten().double().sort().values
-    wrong = int(right.numel() - right.sum())
-    return float(ordered[min(wrong, len(ordered) - 1)])
-
-
-def atc(certainties: Tensor, threshold: float) -> float:
-    """Average thresholded confidence: the share of predictions at least as certain as the threshold."""
-    return float((certainties.double() >= threshold).double().mean())
-
-
-def falling_curve(scores: Floats, accuracies: Floats, at: Floats) -> Floats:
-    """The closest curve that never rises with the score, read at some scores; flat beyond the ends."""
-    from sklearn.isotonic import (
-        IsotonicRegression,  # scikit-learn takes a second to import: only where it is needed
-    )
-
-    fitted = IsotonicRegression(increasing=False, out_of_bounds="clip").fit(scores, accuracies)
-    return np.asarray(fitted.predict(at), dtype=np.float64)
-
-
-def left_out_errors(
-    kinds: Sequence[Sequence[str]], scores: Floats, accuracies: Floats
-) -> tuple[Floats, Floats]:
-    """Scores, and real minus predicted accuracy there from a curve that has seen no point with one of its kinds of shift."""
-    at, errors = [], []
-    for kind in sorted({kind for those in kinds for kind in those}):
-        out = np.array([kind in those for those in kinds])
-        at.append(scores[out])
-        errors.append(accuracies[out] - falling_curve(scores[~out], accuracies[~out], scores[out]))
-    return np.concatenate(at), np.concatenate(errors)
-
-
-def error_range(errors: Floats, level: float) -> tuple[float, float]:
-    """The range that holds a new error with at least that chance if it is like these; with few of them, all of them."""
-    ordered, m = np.sort(errors), len(errors)
-    outside = math.floor(
-        (m + 1) * (1 - level) / 2 + 1e-9
-    )  # 40 * 0.05 is 2, whatever floating point makes of it
-    first = max(0, outside - 1)
-    return float(ordered[first]), float(ordered[m - 1 - first])
-
-
-def nearest(values: Floats, value: float) -> NDArray[np.int64]:
-    """Places of the NEAR values that are closest."""
-    return np.argsort(np.abs(values - value), kind="stable")[:NEAR]
-
-
-# ---------------------------------------------------------------------------------------------------- estimates
-
-
-class Expected(NamedTuple):
-    """An accuracy, and the interval it is expected in."""
+class AccuracyInterval(NamedTuple):
+    """An estimated accuracy with its interval."""
 
     accuracy: float
     low: float
@@ -118,288 +56,240 @@ class Expected(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """What to expect on data without labels from the domain score, and what two baselines expect."""
+    """The accuracy estimated from the domain score, and by two baselines."""
 
     accuracy: float
     low: float
     high: float
     extrapolates: bool
-    average_confidence: Expected
+    average_confidence: AccuracyInterval
     atc: float
-    score: float  # without what chance adds to a small sample's
+    score: float  # bias-corrected
     n: int
 
 
 @dataclass(frozen=True)
-class Point:
+class ShiftPoint:
     """Held-out source data under one shift."""
 
     kinds: tuple[str, ...]  # none, one, or those blended
     score: float
-    doubt: float
+    uncertainty: float
     accuracy: float
 
 
 @dataclass
 class AccuracyEstimator:
-    """Fit it once with held-out source data, keep it as a JSON file, ask it about data without labels."""
+    """Fit it once with held-out source data, save it as JSON, apply it to data without labels."""
 
-    score_name: str
-    score_at: str
+    detector: str  # name of the detector whose score it reads
     classes: int
-    certainty_threshold: float
+    confidence_threshold: float  # of ATC
     samples: int
-    points: list[Point] = field(repr=False)
+    points: list[ShiftPoint] = field(repr=False)
 
     @classmethod
     def fit(
         cls,
-        net: Method,
+        net: Any,
         held_out: Iterable[Any],
         *,
         shifts: Shifts | None = None,
         samples: int = SAMPLES,
         seed: int = 0,
     ) -> AccuracyEstimator:
-        """Score and mark held-out source batches (x, y) under synthetic shifts: for images corruptions, for other inputs noise
-        and loss of features, or `shifts` of your own, {kind: [function(x, generator) -> x, ...]}, of at least three kinds."""
-        x, y = _gathered(held_out, check_int("samples", samples, 1), seed)
+        """Fit to the score and accuracy of held-out source batches (x, y) under synthetic shifts.
+
+        Args:
+            net: a method, or a detector.
+            shifts: {kind: [function(x, generator) -> x, ...]} of at least three kinds. By default
+                corruptions for images; noise and dropped features for other inputs.
+        """
+        detector = detector_of(net)
+        ignore = getattr(detector.net, "ignore_label", -100)
+        x, y = _random_samples(held_out, check_int("samples", samples, 1), seed)
         kinds = shifts_for(x, label_maps=y.dim() > 1) if shifts is None else shifts
         if len(kinds) < 3:
             raise UnseenError(
-                f"an accuracy is estimated from at least 3 kinds of shifts, not {len(kinds)}"
+                f"an accuracy estimate needs at least 3 kinds of shifts, not {len(kinds)}"
             )
-        clean = look(net, x, y)
-        points = [_point(net, (), clean)]
-        for blended, shift in with_blends(kinds, BLENDS, seed):
-            points.append(_point(net, blended, look(net, _shifted(shift, x, blended, seed), y)))
-        return cls(
-            net.score_name,
-            net.score_at,
-            clean.classes,
-            atc_threshold(clean.certainties, clean.right),
-            len(y),
-            points,
-        )
+        clean = observe(detector, x, y, ignore)
+        points = [_point(detector, (), clean)]
+        for names, shift in with_blends(kinds, BLENDS, seed):
+            shifted = observe(detector, _apply(shift, x, names, seed), y, ignore)
+            points.append(_point(detector, names, shifted))
+        threshold = atc_threshold(clean.confidence, clean.correct)
+        return cls(detector.name, clean.classes, threshold, len(y), points)
 
-    def fits(self, net: Method) -> bool:
-        """Whether the method's score is the one that this was fitted with."""
-        return (self.score_name, self.score_at) == (net.score_name, net.score_at)
+    def matches(self, net: Any) -> bool:
+        """Return whether the estimator was fitted with the detector of this method."""
+        return self.detector == detector_of(net).name
 
-    def estimate(self, net: Method, x: Any, level: float = LEVEL) -> Estimate:
-        """The accuracy on x, samples of one domain without labels."""
-        return self.judge(net, look(net, inputs(x)), level)
+    def estimate(self, net: Any, x: Any, level: float = LEVEL) -> Estimate:
+        """Estimate the accuracy on x, samples of one domain without labels."""
+        return self.estimate_from(net, observe(detector_of(net), inputs(x)), level)
 
-    def judge(self, net: Method, seen: Looked, level: float = LEVEL) -> Estimate:
-        """The same from what was seen of the samples."""
-        if not self.fits(net):
-            fitted, now = (
-                f"{self.score_name} at the {self.score_at}",
-                f"{net.score_name} at the {net.score_at}",
-            )
+    def estimate_from(self, net: Any, observation: Observation, level: float = LEVEL) -> Estimate:
+        """Estimate the accuracy from an observation of the samples."""
+        detector = detector_of(net)
+        if not self.matches(detector):
             raise UnseenError(
-                f"this estimator was fitted with the score {fitted}, the method's is {now}: fit it again"
+                f"this estimator was fitted with the score {self.detector}, the method's is "
+                f"{detector.name}: fit it again"
             )
         check_fraction("the level of an interval", level)
-        score, plain = fair_score(seen.features, net.score), float(net.score(seen.features.mean(0)))
+        features, uncertainty = observation.features, observation.uncertainty
+        score = bias_corrected_score(features, detector.reduce, RESAMPLES)
         if not math.isfinite(score):
             raise UnseenError(
-                f"the score of these samples is {score}: look for NaN in them or in the model's weights"
+                f"the score of these samples is {score}: look for NaN in the inputs or the weights"
             )
-        low, high = bootstrap_interval(seen.features, net.score, level, RESAMPLES)
-        from_score = self.at_score(score, low + score - plain, high + score - plain, level)
-        ends_of_doubt = bootstrap_interval(
-            seen.doubt, partial(torch.mean, dim=-1), level, RESAMPLES
-        )
-        from_doubt = self.at_doubt(float(seen.doubt.mean()), *ends_of_doubt, level)
-        return Estimate(
-            *from_score,
-            from_doubt,
-            atc(seen.certainties, self.certainty_threshold),
-            score,
-            len(seen.features),
-        )
+        low, high = bootstrap_interval(features, detector.reduce, level, RESAMPLES)
+        plain = float(detector.reduce(features.mean(0)))
+        by_score = self.at_score(score, low + score - plain, high + score - plain, level)
+        mean = partial(torch.mean, dim=-1)
+        ends = bootstrap_interval(uncertainty, mean, level, RESAMPLES)
+        by_confidence = self.at_uncertainty(float(uncertainty.mean()), *ends, level)
+        atc = average_thresholded_confidence(observation.confidence, self.confidence_threshold)
+        return Estimate(*by_score, by_confidence, atc, score, len(features))
 
-    def at_score(self, score: float, low: float, high: float, level: float = LEVEL) -> Expected:
-        """The accuracy where the curve has that score, known to lie between low and high."""
+    def at_score(
+        self, score: float, low: float, high: float, level: float = LEVEL
+    ) -> AccuracyInterval:
+        """Return the accuracy at a score that is known to lie between low and high."""
         scores, accuracies, errors_at, errors = self._curve
-        there, of_high, of_low = falling_curve(
-            scores, accuracies, np.array([score, high, low])
-        ).tolist()
-        return self._around(
-            there,
-            of_high,
-            of_low,
-            errors[nearest(errors_at, score)],
-            level,
-            bool(score > scores.max()),
-        )
+        at = np.array([score, high, low])
+        middle, worse, better = decreasing_curve(scores, accuracies, at).tolist()
+        near = errors[nearest_indices(errors_at, score, NEIGHBOURS)]
+        beyond = bool(score > scores.max())
+        return self._interval(middle, worse, better, near, level, beyond)
 
-    def at_doubt(self, doubt: float, low: float, high: float, level: float = LEVEL) -> Expected:
-        """Average confidence, 1 - doubt, with the range of its errors under shifts of a similar doubt."""
-        doubts = np.array([p.doubt for p in self.points], dtype=np.float64)
-        errors = np.array([p.accuracy for p in self.points], dtype=np.float64) - (1 - doubts)
-        return self._around(
-            1 - doubt,
-            1 - high,
-            1 - low,
-            errors[nearest(doubts, doubt)],
-            level,
-            bool(doubt > doubts.max()),
-        )
+    def at_uncertainty(
+        self, uncertainty: float, low: float, high: float, level: float = LEVEL
+    ) -> AccuracyInterval:
+        """Return average confidence, with its errors under shifts of similar uncertainty."""
+        known = np.array([p.uncertainty for p in self.points], dtype=np.float64)
+        errors = np.array([p.accuracy for p in self.points], dtype=np.float64) - (1 - known)
+        near = errors[nearest_indices(known, uncertainty, NEIGHBOURS)]
+        beyond = bool(uncertainty > known.max())
+        return self._interval(1 - uncertainty, 1 - high, 1 - low, near, level, beyond)
 
-    def _around(
-        self, there: float, worse: float, better: float, errors: Floats, level: float, beyond: bool
-    ) -> Expected:
-        below, above = error_range(errors, level)
-        low, high = min(there, worse + below), max(there, better + above)
-        return Expected(
-            there, max(0.0, min(low, 1 / self.classes) if beyond else low), min(1.0, high), beyond
-        )
+    def _interval(
+        self,
+        accuracy: float,
+        worse: float,
+        better: float,
+        errors: Floats,
+        level: float,
+        extrapolates: bool,
+    ) -> AccuracyInterval:
+        below, above = conformal_range(errors, level)
+        low, high = min(accuracy, worse + below), max(accuracy, better + above)
+        if extrapolates:
+            low = min(low, 1 / self.classes)
+        return AccuracyInterval(accuracy, max(0.0, low), min(1.0, high), extrapolates)
 
     @cached_property
     def _curve(self) -> tuple[Floats, Floats, Floats, Floats]:
         scores = np.array([p.score for p in self.points], dtype=np.float64)
         accuracies = np.array([p.accuracy for p in self.points], dtype=np.float64)
-        return (
-            scores,
-            accuracies,
-            *left_out_errors([p.kinds for p in self.points], scores, accuracies),
-        )
+        kinds = [p.kinds for p in self.points]
+        return scores, accuracies, *leave_one_kind_out_errors(kinds, scores, accuracies)
 
     def save(self, path: str | Path) -> None:
-        """Write it to a JSON file."""
+        """Write the estimator to a JSON file."""
         write_json(Path(path), {"format": FORMAT, **asdict(self)})
 
     @classmethod
     def load(cls, path: str | Path) -> AccuracyEstimator:
         """Read what `save` wrote."""
-        saved = read_json(Path(path))
-        if saved.pop("format", None) != FORMAT:
+        saved = _migrate(read_json(Path(path)))
+        if saved.get("format") != FORMAT:
             raise UnseenError(f"{path} is not an accuracy estimator of this version: fit it again")
         try:
-            points = [
-                Point(
-                    tuple(map(str, p["kinds"])),
-                    float(p["score"]),
-                    float(p["doubt"]),
-                    float(p["accuracy"]),
-                )
-                for p in saved["points"]
-            ]
-            numbers = (
+            estimator = cls(
+                str(saved["detector"]),
                 int(saved["classes"]),
-                float(saved["certainty_threshold"]),
+                float(saved["confidence_threshold"]),
                 int(saved["samples"]),
+                [_read_point(p) for p in saved["points"]],
             )
-            made = cls(str(saved["score_name"]), str(saved["score_at"]), *numbers, points)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
+            reason = f"{type(error).__name__}: {error}"
             raise UnseenError(
-                f"{path} is not an accuracy estimator: {type(error).__name__}: {error}; fit it again"
+                f"{path} is not an accuracy estimator: {reason}; fit it again"
             ) from error
-        sound = all(
-            math.isfinite(p.score) and 0 <= p.doubt <= 1 and 0 <= p.accuracy <= 1 for p in points
-        )
-        sound = (
-            sound
-            and not math.isnan(made.certainty_threshold)
-            and len({p.kinds for p in points}) > 3
-        )
-        if len({kind for p in points for kind in p.kinds}) < 3 or not sound or made.classes < 1:
+        if not estimator._is_sound():
             raise UnseenError(
-                f"{path}: points must be finite, shares in 0..1, and of at least 3 kinds of shifts; fit it again"
+                f"{path}: points must be finite, accuracies in 0..1, and of at least 3 kinds of "
+                "shifts; fit it again"
             )
-        return made
+        return estimator
+
+    def _is_sound(self) -> bool:
+        points = self.points
+        return (
+            all(
+                math.isfinite(p.score) and 0 <= p.uncertainty <= 1 and 0 <= p.accuracy <= 1
+                for p in points
+            )
+            and not math.isnan(self.confidence_threshold)
+            and len({p.kinds for p in points}) > 3
+            and len({kind for p in points for kind in p.kinds}) >= 3
+            and self.classes >= 1
+        )
 
 
 def estimate_accuracy(
-    net: Method, x: Any, estimator: AccuracyEstimator, level: float = LEVEL
+    net: Any, x: Any, estimator: AccuracyEstimator, level: float = LEVEL
 ) -> Estimate:
-    """The accuracy to expect on x, samples of one domain without labels, with its interval."""
+    """Estimate the accuracy on x, samples of one domain without labels, with its interval."""
     return estimator.estimate(net, x, level)
 
 
-def fair_score(features: Tensor, score: Scorer) -> float:
-    """The score without what chance adds to it: one made of absolute deviations is larger for a smaller sample."""
-    return 2 * float(score(features.mean(0))) - float(
-        resampled_scores(features, score, RESAMPLES).mean()
-    )
+def _migrate(saved: dict[str, Any]) -> dict[str, Any]:
+    """Translate a file of format 2, which 0.1 wrote."""
+    if saved.get("format") != 2 or not isinstance(saved.get("points"), list):
+        return saved
+    at_embedding = saved.get("score_at") == "embedding"
+    return {
+        **saved,
+        "format": 3,
+        "detector": "embedding_shift" if at_embedding else saved.get("score_name"),
+        "confidence_threshold": saved.get("certainty_threshold"),
+    }
 
 
-def _point(net: Method, kinds: tuple[str, ...], seen: Looked) -> Point:
-    point = Point(
-        kinds,
-        fair_score(seen.features, net.score),
-        float(seen.doubt.mean()),
-        float(seen.right.double().mean()),
-    )
-    if not (math.isfinite(point.score) and math.isfinite(point.doubt)):
-        shown = " + ".join(kinds) or "no shift"
+def _read_point(point: dict[str, Any]) -> ShiftPoint:
+    uncertainty = point["doubt"] if "doubt" in point else point["uncertainty"]  # of format 2
+    numbers = float(point["score"]), float(uncertainty), float(point["accuracy"])
+    return ShiftPoint(tuple(map(str, point["kinds"])), *numbers)
+
+
+def _point(detector: Detector, kinds: tuple[str, ...], seen: Observation) -> ShiftPoint:
+    score = bias_corrected_score(seen.features, detector.reduce, RESAMPLES)
+    uncertainty, accuracy = float(seen.uncertainty.mean()), float(seen.correct.double().mean())
+    if not (math.isfinite(score) and math.isfinite(uncertainty)):
         raise UnseenError(
-            f"the score under {shown} is {point.score}: look for NaN in the held-out data or the model's weights"
+            f"the score under {' + '.join(kinds) or 'no shift'} is {score}: look for NaN in the "
+            "held-out data or the weights"
         )
-    return point
+    return ShiftPoint(kinds, score, uncertainty, accuracy)
 
 
-# -------------------------------------------------------------------------------------------------- looking at data
-
-
-class Looked(NamedTuple):
-    """What an estimate is made of."""
-
-    features: Tensor  # (N, F)
-    doubt: Tensor  # (N, 1)
-    certainties: Tensor  # (M,): of samples, or of their pixels
-    right: Tensor  # (M,) bool; empty without labels
-    classes: int
-
-
-@torch.no_grad()
-def look(net: Method, x: tuple[Tensor, ...], y: Tensor | None = None) -> Looked:
-    """Pass samples of one domain through the model, in batches that fit into memory."""
-    if not isinstance(net, Method):
-        raise UnseenError(
-            f"a score needs a method around the model, not {type(net).__name__}: unseen.ERM(model) is the plainest"
-        )
-    if len(x[0]) == 0:
-        raise UnseenError("an accuracy is estimated from at least one sample, x is empty")
-    size = max(1, min(EVALUATION_BATCH, EVALUATION_NUMBERS // max(1, sum(t[0].numel() for t in x))))
-    features, doubts, certainties, right = [], [], [], []
-    for start in range(0, len(x[0]), size):
-        logits, described = (
-            t.cpu() for t in net.predict_with_features(tuple(t[start : start + size] for t in x))
-        )
-        features.append(described)
-        doubts.append(lack_of_confidence(logits))
-        counted = torch.ones_like(logits[:, 0], dtype=torch.bool)
-        if y is not None:
-            labels = y[start : start + size].cpu()
-            counted = labels != net.ignore_label
-            right.append((logits.argmax(1) == labels)[counted])
-        certainties.append(certainty(logits)[counted].double())
-    marks = torch.cat(right) if right else torch.empty(0, dtype=torch.bool)
-    if y is not None and marks.numel() == 0:
-        raise UnseenError(
-            f"no label of these samples counts: all are {net.ignore_label}, the one to ignore"
-        )
-    return Looked(
-        torch.cat(features), torch.cat(doubts), torch.cat(certainties), marks, logits.shape[1]
-    )
-
-
-def _shifted(
+def _apply(
     shift: Shift, x: tuple[Tensor, ...], kinds: tuple[str, ...], seed: int
 ) -> tuple[Tensor, ...]:
-    made = inputs(shift(x, torch.Generator().manual_seed(seed)))
-    if [t.shape for t in made] != [t.shape for t in x]:
+    shifted = inputs(shift(x, torch.Generator().manual_seed(seed)))
+    if [t.shape for t in shifted] != [t.shape for t in x]:
         raise UnseenError(f"the shift {' + '.join(kinds)} must keep the shapes of its inputs")
-    return made
+    return shifted
 
 
-def _gathered(
+def _random_samples(
     held_out: Iterable[Any], samples: int, seed: int
 ) -> tuple[tuple[Tensor, ...], Tensor]:
-    """A random part of the held-out data: it may be sorted by class."""
+    """Return random samples of the held-out data, which may be sorted by class."""
     batches = [Batch.of(pair) for pair in held_out]
     if not batches or not sum(len(b.y) for b in batches):
         raise UnseenError(
@@ -407,5 +297,5 @@ def _gathered(
         )
     x = tuple(torch.cat(parts).cpu() for parts in zip(*(b.x for b in batches), strict=True))
     y = torch.cat([b.y for b in batches]).cpu()
-    chosen = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))[:samples]
-    return tuple(t[chosen] for t in x), y[chosen]
+    index = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))[:samples]
+    return tuple(t[index] for t in x), y[index]

@@ -1,42 +1,37 @@
-"""Uncertainty scores behind one small contract. SCORES is the table that the comparison, the tests and the docs read."""
+"""The table of detectors that the tests, the command line and the docs read."""
 
 from __future__ import annotations
 
-from unseen.api import Method
-from unseen.detection.detector import Look, Score
-from unseen.detection.logits import Energy, Entropy, LogitScore, MaxSoftmax, TotalVariance
+from typing import Any
+
+from unseen.detection.detector import Detector
+from unseen.detection.embedding_shift import EmbeddingShift
+from unseen.detection.energy import Energy
+from unseen.detection.entropy import Entropy
 from unseen.detection.mahalanobis import Mahalanobis
-from unseen.detection.own import BayesByBackprop, MonteCarloDropout, Sigma
+from unseen.detection.max_softmax import MaxSoftmax
+from unseen.detection.predictive_variance import PredictiveVariance
+from unseen.detection.sigma import SigmaDetector
+from unseen.detection.total_variance import TotalVariance
 from unseen.errors import UnseenError
 
-SCORES: dict[str, type[Score]] = {
-    score.name: score
-    for score in (
-        Sigma,
-        BayesByBackprop,
+DETECTORS: dict[str, type[Detector]] = {
+    kind.name: kind
+    for kind in (
+        SigmaDetector,
+        EmbeddingShift,
+        PredictiveVariance,
         TotalVariance,
-        MonteCarloDropout,
         MaxSoftmax,
         Entropy,
         Energy,
         Mahalanobis,
     )
 }
-# What is read off a model, by the method that trained it: the scores of one table share one model where they can.
-OF_METHOD: dict[str, tuple[str, ...]] = {
-    "uncertainty_guided": ("uncertainty_guided", "msp", "entropy", "energy", "mahalanobis"),
-    "bnn": ("bnn", "bnn_total"),
-    "mc_dropout": ("mc_dropout",),
-}
 
 
-def scores_of(net: Method) -> list[Score]:
-    """The scores that a trained model is compared by."""
-    if net.name not in OF_METHOD:
-        raise UnseenError(
-            f"uncertainty is compared over runs of {', '.join(OF_METHOD)}; this one is of {net.name}"
-        )
-    return [SCORES[name](net) for name in OF_METHOD[net.name]]
-
-
-__all__ = ["SCORES", "LogitScore", "Look", "Score", "scores_of"]
+def make_detector(name: str, net: Any, **options: str) -> Detector:
+    """Make the detector of that name for a method; `options` are those of its constructor."""
+    if name not in DETECTORS:
+        raise UnseenError(f'no detector "{name}"; there are: {", ".join(DETECTORS)}')
+    return DETECTORS[name](net, **options)

@@ -1,7 +1,8 @@
-"""Generic shifts of held-out source data, kinds of them at two strengths and blends: what a score is compared with accuracy on.
+"""Generic shifts of held-out source data, to relate a score to accuracy without target data.
 
-None of them looks at a target. Images keep the range of values they had; other inputs are changed in units of their own spread.
-A real domain differs in several ways at once, hence the blends (Deng and Zheng, CVPR 2021, estimate accuracy from such sets).
+Every kind of shift has two strengths. Images keep their range of values; other inputs are changed
+in units of their standard deviation. A real domain differs in several ways at once, hence blends of
+several kinds (Deng and Zheng, CVPR 2021, estimate accuracy from such sets).
 """
 
 from __future__ import annotations
@@ -13,49 +14,55 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# From inputs and a source of random numbers to shifted inputs of the same shapes.
+# From inputs and a generator to shifted inputs of the same shapes.
 Shift = Callable[[tuple[Tensor, ...], torch.Generator], tuple[Tensor, ...]]
 Shifts = Mapping[str, Sequence[Shift]]
+# From one tensor, a strength and a generator to the shifted tensor.
+TensorShift = Callable[[Tensor, float, torch.Generator], Tensor]
+ShiftTable = dict[str, tuple[TensorShift, tuple[float, ...]]]
+
+SMALLEST_IMAGE = 8  # pixels a side; smaller inputs are not treated as images
 
 
 def shifts_for(x: tuple[Tensor, ...], label_maps: bool = False) -> dict[str, list[Shift]]:
-    """The kinds of shifts that suit such inputs, each at its strengths, weakest first; none that moves things off label maps."""
-    pictures = (
-        len(x) == 1 and x[0].dim() == 4 and x[0].is_floating_point() and min(x[0].shape[2:]) >= 8
-    )
-    if pictures:
-        kinds = {kind: made for kind, made in IMAGE.items() if not (label_maps and kind in MOVING)}
-        return {
-            kind: [partial(_of_pictures, make, s) for s in strengths]
-            for kind, (make, strengths) in kinds.items()
-        }
-    numbers = any(t.is_floating_point() for t in x)
-    table = {**ANY, **NUMBERS} if numbers else ANY
+    """Return the kinds of shift for such inputs, each at its strengths, weakest first.
+
+    With `label_maps`, shifts that would move pixels off their labels are left out.
+    """
+    is_image = len(x) == 1 and x[0].dim() == 4 and x[0].is_floating_point()
+    if is_image and min(x[0].shape[2:]) >= SMALLEST_IMAGE:
+        kinds = {k: v for k, v in IMAGE.items() if not (label_maps and k in MOVING)}
+        return _bind(_shift_images, kinds)
+    is_numeric = any(t.is_floating_point() for t in x)
+    return _bind(_shift_tensors, {**ANY, **NUMERIC} if is_numeric else ANY)
+
+
+def _bind(apply: Callable[..., tuple[Tensor, ...]], table: ShiftTable) -> dict[str, list[Shift]]:
     return {
-        kind: [partial(_of_each, make, s) for s in strengths]
-        for kind, (make, strengths) in table.items()
+        kind: [partial(apply, shift, strength) for strength in strengths]
+        for kind, (shift, strengths) in table.items()
     }
 
 
 def with_blends(shifts: Shifts, blends: int, seed: int = 0) -> list[tuple[tuple[str, ...], Shift]]:
-    """Every shift by itself, then random blends of two to five kinds, one after the other; each with the kinds in it."""
-    made: list[tuple[tuple[str, ...], Shift]] = [
+    """Return every shift, then random sequences of two to five kinds; each with its kinds."""
+    pairs: list[tuple[tuple[str, ...], Shift]] = [
         ((kind,), shift) for kind, strengths in shifts.items() for shift in strengths
     ]
     g = torch.Generator().manual_seed(seed)
     kinds = list(shifts)
     for number in range(blends):
-        # At least one kind is left out of every blend, so that a curve without the blended ones has something to go by.
+        # At least one kind is absent from every blend: a curve without the others can be fitted.
         size = min(2 + number % 4, len(kinds) - 1)
-        chosen = [kinds[i] for i in torch.randperm(len(kinds), generator=g)[:size].tolist()]
+        names = [kinds[i] for i in torch.randperm(len(kinds), generator=g)[:size].tolist()]
         parts = [
-            shifts[kind][int(torch.randint(len(shifts[kind]), (), generator=g))] for kind in chosen
+            shifts[kind][int(torch.randint(len(shifts[kind]), (), generator=g))] for kind in names
         ]
-        made.append((tuple(chosen), partial(_one_after_the_other, parts)))
-    return made
+        pairs.append((tuple(names), partial(_apply_in_turn, parts)))
+    return pairs
 
 
-def _one_after_the_other(
+def _apply_in_turn(
     parts: Sequence[Shift], x: tuple[Tensor, ...], g: torch.Generator
 ) -> tuple[Tensor, ...]:
     for part in parts:
@@ -64,81 +71,88 @@ def _one_after_the_other(
 
 
 def uniform(shape: Sequence[int], generator: torch.Generator) -> Tensor:
+    """Draw uniform numbers in [0, 1)."""
     return torch.rand(tuple(shape), generator=generator)
 
 
 def normal(shape: Sequence[int], generator: torch.Generator) -> Tensor:
+    """Draw standard normal numbers."""
     return torch.randn(tuple(shape), generator=generator)
 
 
-# ---------------------------------------------------------------------------------- images (N, C, H, W) in 0..1
+# ---- images (N, C, H, W) in 0..1
 
 
-def _of_pictures(
-    make: Callable[..., Tensor], strength: float, x: tuple[Tensor, ...], g: torch.Generator
+def _shift_images(
+    shift: TensorShift, strength: float, x: tuple[Tensor, ...], g: torch.Generator
 ) -> tuple[Tensor]:
-    """The shift in 0..1, whatever the range of the images: mel-spectrograms and normalised images have their own."""
-    (pictures,) = (t.cpu().float() for t in x)
-    low, high = pictures.min(), pictures.max()
+    """Apply a shift in 0..1; spectrograms and normalized images have another range."""
+    images = x[0].cpu().float()
+    low, high = images.min(), images.max()
     width = (high - low).clamp(min=1e-12)
-    return ((make((pictures - low) / width, strength, g).clamp(0, 1) * width + low).to(x[0]),)
+    shifted = shift((images - low) / width, strength, g).clamp(0, 1)
+    return ((shifted * width + low).to(x[0]),)
 
 
-def noisier(x: Tensor, spread: float, g: torch.Generator) -> Tensor:
-    return x + spread * normal(x.shape, g)
+def add_noise(x: Tensor, std: float, g: torch.Generator) -> Tensor:
+    """Add Gaussian noise."""
+    return x + std * normal(x.shape, g)
 
 
-def specked(x: Tensor, share: float, g: torch.Generator) -> Tensor:
-    """That share of the pixels black or white."""
+def salt_and_pepper(x: Tensor, fraction: float, g: torch.Generator) -> Tensor:
+    """Set a fraction of the pixels to black or white."""
     n, _, h, w = x.shape
     u = uniform((n, 1, h, w), g)
-    return torch.where(u < share / 2, 0.0, torch.where(u > 1 - share / 2, 1.0, x))
+    return torch.where(u < fraction / 2, 0.0, torch.where(u > 1 - fraction / 2, 1.0, x))
 
 
-def blurred(x: Tensor, width: float, g: torch.Generator) -> Tensor:
-    from kornia.filters import (
-        gaussian_blur2d,  # kornia takes a second to import: only where it is needed
-    )
+def blur(x: Tensor, width: float, g: torch.Generator) -> Tensor:
+    """Blur with a Gaussian; `width` is its standard deviation in images of 32 pixels."""
+    from kornia.filters import gaussian_blur2d  # slow to import
 
     sigma = width * min(x.shape[2:]) / 32
     size = 2 * max(1, round(2 * sigma)) + 1
-    return gaussian_blur2d(x, (size, size), (sigma, sigma), border_type="replicate")
+    blurred: Tensor = gaussian_blur2d(x, (size, size), (sigma, sigma), border_type="replicate")
+    return blurred
 
 
-def coarser(x: Tensor, factor: float, g: torch.Generator) -> Tensor:
+def pixelate(x: Tensor, factor: float, g: torch.Generator) -> Tensor:
+    """Reduce the resolution."""
     small = F.interpolate(x, scale_factor=1 / factor, mode="area")
     return F.interpolate(small, size=x.shape[2:], mode="nearest")
 
 
-def flatter(x: Tensor, kept: float, g: torch.Generator) -> Tensor:
-    """Less contrast around each image's mean."""
+def reduce_contrast(x: Tensor, factor: float, g: torch.Generator) -> Tensor:
+    """Scale the contrast around each image's mean."""
     mean = x.mean((1, 2, 3), keepdim=True)
-    return mean + kept * (x - mean)
+    return mean + factor * (x - mean)
 
 
-def darker(x: Tensor, kept: float, g: torch.Generator) -> Tensor:
-    return kept * x
+def darken(x: Tensor, factor: float, g: torch.Generator) -> Tensor:
+    """Scale the brightness."""
+    return factor * x
 
 
-def brighter(x: Tensor, added: float, g: torch.Generator) -> Tensor:
-    return x + added
+def brighten(x: Tensor, offset: float, g: torch.Generator) -> Tensor:
+    """Add to the brightness."""
+    return x + offset
 
 
-def inverted(x: Tensor, share: float, g: torch.Generator) -> Tensor:
-    """That share of the images with light and dark exchanged."""
-    chosen = torch.arange(len(x)).view(-1, 1, 1, 1) < round(share * len(x))
+def invert(x: Tensor, fraction: float, g: torch.Generator) -> Tensor:
+    """Invert the first fraction of the images."""
+    chosen = torch.arange(len(x)).view(-1, 1, 1, 1) < round(fraction * len(x))
     return torch.where(chosen, 1 - x, x)
 
 
-def on_texture(x: Tensor, weight: float, g: torch.Generator) -> Tensor:
-    """Blended with smooth random colours."""
+def blend_texture(x: Tensor, weight: float, g: torch.Generator) -> Tensor:
+    """Blend with smooth random colours."""
     n, c, h, w = x.shape
     patches = uniform((n, c, max(2, h // 6), max(2, w // 6)), g)
     return (1 - weight) * x + weight * F.interpolate(patches, size=(h, w), mode="bilinear")
 
 
-def hidden(x: Tensor, side: float, g: torch.Generator) -> Tensor:
-    """A grey square of that share of the sides, anywhere."""
+def occlude(x: Tensor, side: float, g: torch.Generator) -> Tensor:
+    """Cover a random square with grey; `side` is relative to the image."""
     n, _, h, w = x.shape
     top, left = uniform((n, 1, 1, 1), g) * (1 - side) * h, uniform((n, 1, 1, 1), g) * (1 - side) * w
     row, column = torch.arange(h).view(1, 1, h, 1), torch.arange(w).view(1, 1, 1, w)
@@ -146,29 +160,30 @@ def hidden(x: Tensor, side: float, g: torch.Generator) -> Tensor:
     return torch.where(covered, 0.5, x)
 
 
-def turned(x: Tensor, degrees: float, g: torch.Generator) -> Tensor:
-    return _warped(x, angle=degrees * _either_way(len(x), g))
+def rotate(x: Tensor, degrees: float, g: torch.Generator) -> Tensor:
+    """Rotate to a random side."""
+    return _warp(x, angle=degrees * _random_signs(len(x), g))
 
 
-def zoomed(x: Tensor, factor: float, g: torch.Generator) -> Tensor:
-    return _warped(x, zoom=torch.full((len(x),), factor))
+def zoom(x: Tensor, factor: float, g: torch.Generator) -> Tensor:
+    """Zoom around the centre."""
+    return _warp(x, zoom=torch.full((len(x),), factor))
 
 
-def moved(x: Tensor, share: float, g: torch.Generator) -> Tensor:
-    """By that share of the sides, to any side."""
-    return _warped(
-        x, shift=2 * share * torch.stack([_either_way(len(x), g), _either_way(len(x), g)], 1)
-    )
+def translate(x: Tensor, fraction: float, g: torch.Generator) -> Tensor:
+    """Move by a fraction of the sides in a random diagonal direction."""
+    signs = torch.stack([_random_signs(len(x), g), _random_signs(len(x), g)], 1)
+    return _warp(x, shift=2 * fraction * signs)
 
 
-def _either_way(n: int, g: torch.Generator) -> Tensor:
+def _random_signs(n: int, g: torch.Generator) -> Tensor:
     return torch.where(uniform((n,), g) < 0.5, -1.0, 1.0)
 
 
-def _warped(
+def _warp(
     x: Tensor, angle: Tensor | None = None, zoom: Tensor | None = None, shift: Tensor | None = None
 ) -> Tensor:
-    """Turned (degrees), zoomed and moved (half sides) around the middle; what comes in repeats the border."""
+    """Rotate (degrees), zoom and shift (half sides) around the centre; borders are repeated."""
     n = len(x)
     turn = torch.deg2rad(torch.zeros(n) if angle is None else angle)
     scale = torch.ones(n) if zoom is None else zoom
@@ -181,73 +196,76 @@ def _warped(
     return F.grid_sample(x, grid, mode="bilinear", padding_mode="border", align_corners=False)
 
 
-IMAGE: dict[str, tuple[Callable[..., Tensor], tuple[float, ...]]] = {
-    "noise": (noisier, (0.1, 0.3)),
-    "specks": (specked, (0.05, 0.2)),
-    "blur": (blurred, (1.0, 2.5)),
-    "coarse": (coarser, (2, 4)),
-    "contrast": (flatter, (0.5, 0.2)),
-    "dark": (darker, (0.5, 0.2)),
-    "bright": (brighter, (0.2, 0.5)),
-    "inversion": (inverted, (0.5, 1.0)),
-    "texture": (on_texture, (0.3, 0.6)),
-    "hidden": (hidden, (0.25, 0.45)),
-    "rotation": (turned, (10, 25)),
-    "zoom_out": (zoomed, (0.85, 0.7)),
-    "zoom_in": (zoomed, (1.2, 1.4)),
-    "move": (moved, (0.05, 0.1)),
+IMAGE: ShiftTable = {
+    "noise": (add_noise, (0.1, 0.3)),
+    "specks": (salt_and_pepper, (0.05, 0.2)),
+    "blur": (blur, (1.0, 2.5)),
+    "coarse": (pixelate, (2, 4)),
+    "contrast": (reduce_contrast, (0.5, 0.2)),
+    "dark": (darken, (0.5, 0.2)),
+    "bright": (brighten, (0.2, 0.5)),
+    "inversion": (invert, (0.5, 1.0)),
+    "texture": (blend_texture, (0.3, 0.6)),
+    "hidden": (occlude, (0.25, 0.45)),
+    "rotation": (rotate, (10, 25)),
+    "zoom_out": (zoom, (0.85, 0.7)),
+    "zoom_in": (zoom, (1.2, 1.4)),
+    "move": (translate, (0.05, 0.1)),
 }
 MOVING = ("rotation", "zoom_out", "zoom_in", "move")
 
 
-# ------------------------------------------------------------------ other inputs: vectors, signals, counts, tokens
+# ---- other inputs: vectors, signals, counts, tokens
 
 
-def _of_each(
-    make: Callable[..., Tensor], strength: float, x: tuple[Tensor, ...], g: torch.Generator
+def _shift_tensors(
+    shift: TensorShift, strength: float, x: tuple[Tensor, ...], g: torch.Generator
 ) -> tuple[Tensor, ...]:
-    """The shift of every input it is meant for; whole numbers are tokens and take no arithmetic."""
-    whole = {make for make, _ in ANY.values()}
+    """Apply a shift to every input it is meant for; integers are tokens, not quantities."""
+    for_tokens = shift in {function for function, _ in ANY.values()}
     return tuple(
-        make(t.cpu(), strength, g).to(t) if t.is_floating_point() or make in whole else t for t in x
+        shift(t.cpu(), strength, g).to(t) if for_tokens or t.is_floating_point() else t for t in x
     )
 
 
-def dropped(t: Tensor, share: float, g: torch.Generator) -> Tensor:
-    """That share of the entries is lost: zero."""
-    return torch.where(uniform(t.shape, g) < share, torch.zeros_like(t), t)
+def drop_entries(t: Tensor, fraction: float, g: torch.Generator) -> Tensor:
+    """Set a fraction of the entries to zero."""
+    return torch.where(uniform(t.shape, g) < fraction, torch.zeros_like(t), t)
 
 
-def columns_dropped(t: Tensor, share: float, g: torch.Generator) -> Tensor:
-    """That share of the features is lost in every sample."""
-    return torch.where(uniform(t.shape[1:], g) < share, torch.zeros_like(t), t)
+def drop_features(t: Tensor, fraction: float, g: torch.Generator) -> Tensor:
+    """Set a fraction of the features to zero in every sample."""
+    return torch.where(uniform(t.shape[1:], g) < fraction, torch.zeros_like(t), t)
 
 
-def exchanged(t: Tensor, share: float, g: torch.Generator) -> Tensor:
-    """That share of the entries comes from another sample."""
-    return torch.where(uniform(t.shape, g) < share, t[torch.randperm(len(t), generator=g)], t)
+def exchange_entries(t: Tensor, fraction: float, g: torch.Generator) -> Tensor:
+    """Replace a fraction of the entries by those of another sample."""
+    return torch.where(uniform(t.shape, g) < fraction, t[torch.randperm(len(t), generator=g)], t)
 
 
-def scattered(t: Tensor, spreads: float, g: torch.Generator) -> Tensor:
-    return t + spreads * t.float().std() * normal(t.shape, g)
+def add_relative_noise(t: Tensor, stds: float, g: torch.Generator) -> Tensor:
+    """Add Gaussian noise in units of the standard deviation."""
+    return t + stds * t.float().std() * normal(t.shape, g)
 
 
-def offset(t: Tensor, spreads: float, g: torch.Generator) -> Tensor:
-    return t + spreads * t.float().std()
+def add_offset(t: Tensor, stds: float, g: torch.Generator) -> Tensor:
+    """Add a constant in units of the standard deviation."""
+    return t + stds * t.float().std()
 
 
-def scaled(t: Tensor, factor: float, g: torch.Generator) -> Tensor:
+def rescale(t: Tensor, factor: float, g: torch.Generator) -> Tensor:
+    """Multiply by a constant."""
     return factor * t
 
 
-ANY: dict[str, tuple[Callable[..., Tensor], tuple[float, ...]]] = {
-    "dropped": (dropped, (0.2, 0.5)),
-    "columns_dropped": (columns_dropped, (0.2, 0.5)),
-    "exchanged": (exchanged, (0.2, 0.5)),
+ANY: ShiftTable = {
+    "dropped": (drop_entries, (0.2, 0.5)),
+    "columns_dropped": (drop_features, (0.2, 0.5)),
+    "exchanged": (exchange_entries, (0.2, 0.5)),
 }
-NUMBERS: dict[str, tuple[Callable[..., Tensor], tuple[float, ...]]] = {
-    "noise": (scattered, (0.5, 1.5)),
-    "offset": (offset, (0.5, 1.5)),
-    "smaller": (scaled, (0.6, 0.25)),
-    "larger": (scaled, (1.6, 3.0)),
+NUMERIC: ShiftTable = {
+    "noise": (add_relative_noise, (0.5, 1.5)),
+    "offset": (add_offset, (0.5, 1.5)),
+    "smaller": (rescale, (0.6, 0.25)),
+    "larger": (rescale, (1.6, 3.0)),
 }

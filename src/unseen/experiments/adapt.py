@@ -28,13 +28,14 @@ from unseen.adaptation import (
 )
 from unseen.api import Method, Task
 from unseen.checks import check_fraction, check_int
+from unseen.detection.sampling import MAX_SAMPLES
 from unseen.errors import UnseenError
 from unseen.files import locked, write_atomically
 from unseen.schema import construct_settings
 from unseen.training.batches import batches_of, load_split, random_part, take
 from unseen.training.checkpoint import save_method
 from unseen.training.evaluation import evaluate_metric, with_model
-from unseen.training.fit import REMEMBERED, calibrate
+from unseen.training.fit import calibrate
 from unseen.training.identity import check_seed, commit_here
 from unseen.training.run import Run
 
@@ -158,7 +159,7 @@ def one_draw(
     if plan.keep_source is None:
         return Drawn(adapted, 1.0)
     order = torch.randperm(len(ground.held_out), generator=torch.Generator().manual_seed(0))  # type: ignore[arg-type]
-    checked = Subset(ground.held_out, order[:REMEMBERED].tolist())
+    checked = Subset(ground.held_out, order[:MAX_SAMPLES].tolist())
 
     def worth(model: nn.Module) -> float:
         return ground.worth(net, checked, model)
@@ -284,7 +285,7 @@ def save_adapted(
     net = copy.deepcopy(net)
     net.model.load_state_dict(adapted.state_dict())
     net.eval()
-    calibrate(net, random_part(ground.source, REMEMBERED), random_part(ground.held_out, REMEMBERED))
+    calibrate(net, random_part(ground.source, MAX_SAMPLES), random_part(ground.held_out, MAX_SAMPLES))
     told = {"from": config["run"], "folder": str(run.folder), "domain": ground.target.name, **told}
     digest = hashlib.sha256(
         json.dumps({**told, "folder": ""}, sort_keys=True).encode()

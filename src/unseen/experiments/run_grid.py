@@ -21,7 +21,7 @@ from typing import Any
 
 from unseen.checks import check_int
 from unseen.errors import UnseenError
-from unseen.experiments.evaluate import BOUND, evaluate
+from unseen.experiments.evaluate import SUBSAMPLE_METRIC, evaluate
 from unseen.experiments.grid import Grid, Job, jobs_of
 from unseen.experiments.published_runs import must_keep
 from unseen.report.write import write_results
@@ -211,7 +211,7 @@ def _examined(job: Job, samples: int | None) -> bool:
         return False
     same_run(run, job.identity)
     last = [r for r in run.records() if r["split"] == "test" and r["step"] == job.steps]
-    bounds = {r["value"] for r in last if r["metric"] == BOUND}
+    bounds = {r["value"] for r in last if r["metric"] == SUBSAMPLE_METRIC}
     return {r["domain"] for r in last} >= set(job.domains) and bounds == (
         {samples} if samples else set()
     )

@@ -7,8 +7,11 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from unseen.api import Batch
-from unseen.detection.sigma import SigmaScore
+from unseen.api import Batch, Method
+from unseen.detection.detector import Detector
+from unseen.detection.embedding_shift import EmbeddingShift
+from unseen.detection.scoring import ScoreAt
+from unseen.detection.sigma import SigmaDetector
 from unseen.methods.uncertainty_guided_settings import (
     LearnedMixup,
     LossWeights,
@@ -20,12 +23,13 @@ from unseen.nn.hooks import submodule
 from unseen.nn.perturbed_forward import PerturbedForward, head_key, probe_layers
 
 
-class NoisyMethod(SigmaScore):
+class NoisyMethod(Method):
     """A method with a Gaussian head for each site and a mixup head."""
 
     noise: Noise
     mixup: LearnedMixup | RandomMixup | None
     weights: LossWeights
+    heads: nn.ModuleDict
     ascents_done: Tensor
     spreads: Tensor
     _forward: PerturbedForward | None = None
@@ -41,6 +45,11 @@ class NoisyMethod(SigmaScore):
         self.register_buffer("ascents_done", torch.zeros((), dtype=torch.int64))
         # Standard deviation of the clean features of each site, from the last step.
         self.register_buffer("spreads", torch.ones(len(self.sites)))
+
+    def make_detector(self, score_at: ScoreAt = "site") -> Detector:
+        if self.noise.kind not in ("learned", "random_mu"):  # sigma is not learned
+            return super().make_detector(score_at)
+        return EmbeddingShift(self) if score_at == "embedding" else SigmaDetector(self)
 
     def perturbed_forward(self, batch: Batch) -> PerturbedForward:
         """Return the perturbed forward pass; the first call checks the layers with this batch."""

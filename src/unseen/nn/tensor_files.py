@@ -12,11 +12,13 @@ from unseen.errors import UnseenError
 from unseen.files import write_atomically
 
 
-def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+def write_tensors(
+    path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None
+) -> None:
     """Write named tensors to one file, atomically."""
     # Clone: tied weights share memory, which safetensors refuses.
     copies = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
-    write_atomically(path, safetensors.torch.save(copies))
+    write_atomically(path, safetensors.torch.save(copies, metadata))
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -27,3 +29,9 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise UnseenError(f"{path} does not exist") from None
     except (OSError, safetensors.SafetensorError, ValueError, RuntimeError) as error:
         raise UnseenError(f"{path} is not a complete safetensors file: {error}") from error
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """Read the metadata that was written with the tensors of a file."""
+    with safetensors.safe_open(path, framework="pt") as file:
+        return file.metadata() or {}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import rankdata
+from scipy.stats import spearmanr
 from scipy.stats import t as student
 
 
@@ -33,14 +33,16 @@ def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float | None:
     """Return Spearman's rank correlation; None if either side is constant."""
     if len(a) < 2 or len(set(a)) < 2 or len(set(b)) < 2:
         return None
-    return float(np.corrcoef(rankdata(a), rankdata(b))[0, 1])
+    return float(spearmanr(a, b).statistic)
 
 
 def auroc(source: ArrayLike, target: ArrayLike) -> float:
     """Return the probability that a target sample scores above a source sample; ties count half."""
-    source, target = np.asarray(source), np.asarray(target)
-    ranks = rankdata(np.concatenate([source, target]))[len(source) :]
-    return float((ranks.sum() - len(target) * (len(target) + 1) / 2) / (len(source) * len(target)))
+    from sklearn.metrics import roc_auc_score  # slow to import
+
+    scores = np.concatenate([np.asarray(source), np.asarray(target)])
+    is_target = np.arange(len(scores)) >= len(np.asarray(source))
+    return float(roc_auc_score(is_target, scores))
 
 
 def fpr_at_95(source: ArrayLike, target: ArrayLike) -> float:

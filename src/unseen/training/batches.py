@@ -11,9 +11,7 @@ from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
 from unseen.api import Batch, Domain
 from unseen.errors import UnseenError
-
-EVALUATION_BATCH = 256  # samples at most, and
-EVALUATION_NUMBERS = 4_000_000  # numbers: 22 street scenes, not 256
+from unseen.nn.batch import inference_batch_size
 
 
 def load_split(domain: Domain, split: str) -> Dataset:
@@ -39,8 +37,7 @@ def training_batch(source: Dataset, size: int, seed: int, step: int) -> Batch:
 
 def evaluation_size(data: Dataset) -> int:
     """How many samples a batch may hold where nothing is learned: memory is the only bound."""
-    numbers = sum(t[0].numel() for t in take(data, torch.zeros(1, dtype=torch.int64)).x)
-    return max(1, min(EVALUATION_BATCH, EVALUATION_NUMBERS // max(1, numbers)))
+    return inference_batch_size(take(data, torch.zeros(1, dtype=torch.int64)).x)
 
 
 def batches_of(data: Dataset, size: int | None = None, limit: int | None = None) -> Iterator[Batch]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +10,16 @@ from pydantic import ConfigDict
 from torch import Tensor, nn
 
 from unseen.api import Method
-from unseen.detection.source_statistics import EmbeddingShiftPredictor, SourceStatistics
+from unseen.detection.registry import make_detector
 from unseen.errors import UnseenError
 from unseen.files import locked as locked
 from unseen.files import read_json, write_json
 from unseen.files import write_atomically as write_atomically
 from unseen.migration import FORMAT, migrate_config
-from unseen.nn.tensor_files import read_tensors, write_tensors
+from unseen.nn.tensor_files import read_metadata, read_tensors, write_tensors
 from unseen.schema import Section, construct_settings, plain, validate
 
 CONFIG, MODEL, SOURCE = "config.json", "model.safetensors", "source.safetensors"
-READER = {field.name for field in dataclasses.fields(EmbeddingShiftPredictor)}
 
 
 class MethodConfig(Section):
@@ -52,20 +50,34 @@ def load_weights(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> N
 def save_method(net: Method, folder: Path, config: dict[str, Any] | None = None) -> None:
     """Write weights, source statistics and configuration of a trained method."""
     write_json(folder / CONFIG, {**(config or {}), **method_config(net)})
-    if net.reference is not None:
-        save_reference(net, folder)
+    if net.detector.statistics is not None:
+        save_detector(net, folder)
     write_tensors(folder / MODEL, net.state_dict())
 
 
-def save_reference(net: Method, folder: Path) -> None:
-    """Write the statistics of the source that the domain score needs."""
-    assert net.reference is not None
-    reader = (
-        {} if net.reader is None else {f"reader/{name}": t for name, t in vars(net.reader).items()}
-    )
-    write_tensors(
-        folder / SOURCE, {"mean": net.reference.mean, "held_out": net.reference.held_out, **reader}
-    )
+def save_detector(net: Method, folder: Path) -> None:
+    """Write the state of the calibrated detector."""
+    metadata = {"detector": net.detector.name, **net.detector.options()}
+    write_tensors(folder / SOURCE, net.detector.state_dict(), metadata)
+
+
+def load_detector(net: Method, folder: Path) -> None:
+    """Give the method the detector that was saved with it."""
+    path = folder / SOURCE
+    tensors, options = read_tensors(path), read_metadata(path)
+    name = options.pop("detector", None)
+    if name is None:  # 0.1 wrote no name; only one detector had tensors of a reader
+        reader = any(key.startswith("reader/") for key in tensors)
+        detector = net.make_detector("embedding" if reader else "site")
+    elif name == net.detector.name:
+        detector = net.detector
+    else:
+        detector = make_detector(name, net, **options)
+    try:
+        detector.load_state_dict(tensors)
+    except UnseenError as error:
+        raise UnseenError(f"{path}: {error}") from error
+    net.detector = detector
 
 
 def method_config(net: Method) -> dict[str, Any]:
@@ -92,46 +104,8 @@ def load_method(folder: Path, model: nn.Module) -> Method:
     net = kind(model, **settings)
     load_weights(net, read_tensors(folder / MODEL), folder / MODEL)
     if (folder / SOURCE).exists():
-        tensors = read_tensors(folder / SOURCE)
-        reader = {
-            name.removeprefix("reader/"): tensors.pop(name)
-            for name in list(tensors)
-            if name.startswith("reader/")
-        }
-        if set(tensors) != {"mean", "held_out"} or (reader and set(reader) != READER):
-            raise UnseenError(
-                f"{folder / SOURCE} must hold mean and held_out, it holds {', '.join([*tensors, *reader])}"
-            )
-        mean, held_out = tensors["mean"], tensors["held_out"]
-        if (
-            mean.dim() != 1
-            or held_out.dim() != 2
-            or held_out.shape[1:] != mean.shape
-            or not len(held_out)
-        ):
-            raise UnseenError(
-                f"{folder / SOURCE}: mean must be (F,) and held_out (N, F), not {mean.shape} and {held_out.shape}"
-            )
-        if not (mean.isfinite().all() and held_out.isfinite().all()):
-            raise UnseenError(
-                f"{folder / SOURCE} holds numbers that are not finite: train the run again"
-            )
-        net.reference = SourceStatistics(mean, held_out)
-        if reader:
-            net.reader = _checked_reader(reader, len(mean), folder / SOURCE)
+        load_detector(net, folder)
     return net.eval()
-
-
-def _checked_reader(
-    reader: dict[str, Tensor], features: int, path: Path
-) -> EmbeddingShiftPredictor:
-    for name, tensor in reader.items():
-        shape = (features, features) if name == "weight" else (features,)
-        if tensor.shape != shape or not tensor.isfinite().all():
-            raise UnseenError(
-                f"{path}: reader/{name} must hold finite numbers of shape {shape}: run `unseen calibrate` again"
-            )
-    return EmbeddingShiftPredictor(**reader)
 
 
 def training_state(net: Method) -> dict[str, Tensor]:

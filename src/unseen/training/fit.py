@@ -5,16 +5,16 @@ from __future__ import annotations
 import logging
 import math
 import typing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from unseen.api import Batch, Method, ScoreAt
+from unseen.api import Batch, Method
 from unseen.augmentations import Augment, augment_batch
 from unseen.checks import check_int
-from unseen.detection.source_statistics import EmbeddingShiftPredictor, SourceStatistics
+from unseen.detection.sampling import loader_length
+from unseen.detection.scoring import ScoreAt
 from unseen.errors import UnseenError
 from unseen.training.loop import training_steps
 from unseen.training.machine import pick_device
@@ -22,8 +22,6 @@ from unseen.training.progress import TrainingProgress
 
 log = logging.getLogger("unseen")
 
-REMEMBERED = 2000  # samples of the source that the statistics are computed from
-ENOUGH = 200  # held-out samples for which the false-alarm rate was verified: docs/monitoring.md
 PROBE = 128  # samples at most whose accuracy progress shows
 PROBE_EVERY = 50  # steps between two looks at it: about 1 % of the time of standard training
 
@@ -51,7 +49,7 @@ def fit(
             raise UnseenError(
                 f"{name} can be iterated only once: give a DataLoader or a list of batches"
             )
-    if length_of(held_out) == 0:
+    if loader_length(held_out) == 0:
         raise UnseenError(
             "held_out is empty: give source data that is not trained on, or leave it out"
         )
@@ -95,14 +93,6 @@ def accuracy_on(net: Method, batches: list[Batch]) -> float:
     return correct / total if total else math.nan
 
 
-def length_of(loader: Any) -> int | None:
-    """Return the number of batches, or None; a loader over an IterableDataset has no length."""
-    try:
-        return len(loader)
-    except TypeError:
-        return None
-
-
 def endless(loader: Iterable[Any]) -> Iterator[Batch]:
     """Yield the loader's batches, over and over."""
     while True:
@@ -117,54 +107,20 @@ def endless(loader: Iterable[Any]) -> Iterator[Batch]:
             )
 
 
-@torch.no_grad()
 def calibrate(
     net: Method,
     source: Iterable[Any],
     held_out: Iterable[Any] | None = None,
     score_at: ScoreAt | None = None,
 ) -> None:
-    """Remember the source's statistics, from which scores are told apart and thresholds are set.
+    """Calibrate the method's detector: source statistics, from which thresholds are made.
 
-    `score_at` says where a method with learned noise reads its score: at the first "site", as in the paper, or at the
-    "embedding", which orders domains by their error better where it has been measured. None: where it did before.
+    Args:
+        score_at: where a method with learned noise computes its score: at the first "site", as in
+            the paper, or at the "embedding", which ranked domains by their error better where we
+            measured it. None keeps the detector in use.
     """
     if score_at not in (None, *typing.get_args(ScoreAt)):
         raise UnseenError(f"score_at must be site or embedding, not {score_at!r}")
-    if score_at == "embedding" or (score_at is None and net.reader is not None):
-        net.reader = EmbeddingShiftPredictor.fit(*_rows(net.transport, source).chunk(2, 1))
-    else:
-        net.reader = None
-    mean = _rows(net.score_features, source).mean(0)
-    net.reference = SourceStatistics(
-        mean, _rows(net.score_features, source if held_out is None else held_out)
-    )
-    if held_out is None:
-        log.warning(
-            "no held-out source data: the alarm is calibrated on training data, and may be false more often than it says"
-        )
-    elif (shown := len(net.reference.held_out)) < ENOUGH:
-        remark = "the alarm is calibrated on %d held-out source samples: below %d it may be false more often than it says"
-        log.warning(remark, shown, ENOUGH)
-
-
-def _rows(look: Callable[[tuple[Tensor, ...]], Tensor], loader: Iterable[Any]) -> Tensor:
-    """What a look gives of up to REMEMBERED samples, spread evenly over the loader, which may well be sorted by class."""
-    batches = length_of(loader)
-    generator = torch.Generator().manual_seed(0)
-    rows: list[Tensor] = []
-    for pair in loader:
-        x = Batch.of(pair).x
-        if batches is not None:
-            picked = torch.randperm(len(x[0]), generator=generator)[
-                : math.ceil(REMEMBERED / batches)
-            ]
-            x = tuple(t[picked.to(t.device)] for t in x)
-        rows.append(look(x).cpu())
-        if batches is None and sum(map(len, rows)) >= REMEMBERED:
-            break
-    if not rows:
-        raise UnseenError(
-            "no source data to take statistics from: the loader is empty (a generator can be gone through only once)"
-        )
-    return torch.cat(rows)
+    detector = net.detector if score_at is None else net.make_detector(score_at)
+    net.detector = detector.calibrate(source, held_out)

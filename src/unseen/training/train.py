@@ -18,6 +18,7 @@ from torch.utils.data import Dataset, Subset
 
 from unseen.api import Batch, Method, Task
 from unseen.augmentations import augment_batch
+from unseen.detection.sampling import MAX_SAMPLES
 from unseen.errors import UnseenError
 from unseen.files import locked, write_atomically, write_json
 from unseen.methods import method_named
@@ -39,7 +40,7 @@ from unseen.training.checkpoint import (
 )
 from unseen.training.config import LoopSettings, resolve
 from unseen.training.evaluation import evaluate_metric
-from unseen.training.fit import REMEMBERED, calibrate
+from unseen.training.fit import calibrate
 from unseen.training.identity import (
     TRAINED_ON,
     check_seed,
@@ -176,8 +177,8 @@ class _Training:
     def finish(self, config: dict[str, Any]) -> None:
         """Calibrate, evaluate on the held-out source and save."""
         net = self.net.eval()
-        score_at = self.task.score_at if net.score_name == "sigma" else None
-        source, held_out = (random_part(d, REMEMBERED) for d in (self.source, self.held_out))
+        score_at = self.task.score_at if net.detector.reads_learned_noise else None
+        source, held_out = (random_part(d, MAX_SAMPLES) for d in (self.source, self.held_out))
         calibrate(net, source, held_out, score_at)
         score = evaluate_metric(self.task.metric, net, self.held_out, net.ignore_label).value
         records = self._records(config["run"], self.loop.steps, "val", {self.task.metric: score})

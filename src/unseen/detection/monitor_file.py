@@ -1,0 +1,101 @@
+"""The file of a monitor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from unseen.errors import UnseenError
+from unseen.nn.tensor_files import read_tensors, write_tensors
+
+NUMBERS = ("decay", "false_alarm_rate", "seen", "weight", "squares", "history")
+COUNTS = ("samples", "alarms")
+KEYS = {"numbers", "sizes", "thresholds", "sum", "source_mean"}
+KEYS_SINCE_0_2 = {"counts", "total"}
+
+
+@dataclass
+class MonitorState:
+    """What is saved of a monitor."""
+
+    decay: float
+    false_alarm_rate: float
+    seen: int
+    weight: float
+    squares: float
+    history: int
+    samples: int
+    alarms: int
+    thresholds: dict[int, float]
+    sum: Tensor  # (F,)
+    total: Tensor  # (F,)
+    source_mean: Tensor  # (F,)
+
+
+def write_monitor(path: Path, state: MonitorState) -> None:
+    """Write the state to a .safetensors file."""
+    numbers = [float(getattr(state, name)) for name in NUMBERS]
+    tensors = {
+        "numbers": torch.tensor(numbers, dtype=torch.float64),
+        "sizes": torch.tensor(list(state.thresholds)),
+        "thresholds": torch.tensor(list(state.thresholds.values()), dtype=torch.float64),
+        "sum": state.sum,
+        "source_mean": state.source_mean,
+        "counts": torch.tensor([getattr(state, name) for name in COUNTS]),
+        "total": state.total,
+    }
+    write_tensors(path, tensors)
+
+
+def read_monitor(path: Path, source_mean: Tensor) -> MonitorState:
+    """Read a state and check that it belongs to a detector with this mean of the source."""
+    tensors = read_tensors(path)
+    if set(tensors) not in (KEYS, KEYS | KEYS_SINCE_0_2) or tensors["numbers"].shape != (6,):
+        raise UnseenError(f"{path} is not a saved monitor: it holds {', '.join(tensors)}")
+    tensors.setdefault("counts", torch.zeros(len(COUNTS), dtype=torch.int64))
+    tensors.setdefault("total", torch.zeros_like(tensors["sum"]))
+    saved_mean = tensors["source_mean"]
+    if saved_mean.shape != source_mean.shape or not torch.allclose(saved_mean, source_mean):
+        raise UnseenError(
+            f"{path} was saved with another method: its source statistics are different"
+        )
+    if not _is_sound(tensors):
+        raise UnseenError(f"{path} is a damaged monitor: its numbers are invalid; make a new one")
+    decay, rate, seen, weight, squares, history = tensors["numbers"].tolist()
+    samples, alarms = tensors["counts"].tolist()
+    sizes, thresholds = tensors["sizes"].tolist(), tensors["thresholds"].tolist()
+    return MonitorState(
+        decay=decay,
+        false_alarm_rate=rate,
+        seen=int(seen),
+        weight=weight,
+        squares=squares,
+        history=int(history),
+        samples=samples,
+        alarms=alarms,
+        thresholds=dict(zip(sizes, thresholds, strict=True)),
+        sum=tensors["sum"],
+        total=tensors["total"],
+        source_mean=saved_mean,
+    )
+
+
+def _is_sound(tensors: dict[str, Tensor]) -> bool:
+    decay, rate, seen, weight, squares, history = tensors["numbers"].tolist()
+    sizes, shape = tensors["sizes"].tolist(), tensors["source_mean"].shape
+    return (
+        all(bool(t.isfinite().all()) for t in tensors.values())
+        and tensors["sum"].shape == tensors["total"].shape == shape
+        and tensors["counts"].shape == (len(COUNTS),)
+        and int(tensors["counts"].min()) >= 0
+        and tensors["thresholds"].shape == tensors["sizes"].shape == (len(sizes),)
+        and len(sizes) > 0
+        and sizes == sorted(set(sizes))
+        and 0 <= decay < 1
+        and 0 < rate < 1
+        and min(seen, weight, squares) >= 0
+        and history >= 1
+    )
