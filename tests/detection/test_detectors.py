@@ -19,10 +19,11 @@ from unseen.detection.mahalanobis import class_gaussians
 from unseen.detection.registry import make_detector
 from unseen.functional.pooling import pool
 from unseen.functional.scores import nearest_squared_distance
+from unseen.methods import Adversary, Noise
 from unseen.nn.hooks import evaluating
 
 QUICK = {
-    "uncertainty_guided": {"warmup": 1, "ascent_rounds": 1, "ascent_steps": 1, "draws": 1},
+    "uncertainty_guided": {"warmup": 1, "adversary": Adversary(rounds=1, steps=1), "draws": 1},
     "bnn": {"passes": 3},
     "mc_dropout": {"passes": 3},
 }
@@ -200,7 +201,7 @@ def test_detectors_refuse_methods_they_cannot_read(nets):
     with pytest.raises(UnseenError, match="learned noise, not erm"):
         SigmaDetector(nets["erm"])
     never = UncertaintyGuided(
-        TinyNet(), sites="conv1", embedding="fc1", perturbation="random_gaussian"
+        TinyNet(), sites="conv1", embedding="fc1", noise=Noise(kind="random_gaussian")
     )
     assert never.detector.name == "max_softmax"
 

@@ -21,6 +21,7 @@ from unseen.detection.embedding_shift_predictor import EmbeddingShiftPredictor
 from unseen.experiments.compare_scores import detectors_of
 from unseen.experiments.evaluate import recalibrate
 from unseen.experiments.monitor_run import open_monitor
+from unseen.methods import Adversary, Noise
 from unseen.nn.hooks import captured
 from unseen.nn.random import Draws, fresh_seeds
 from unseen.nn.tensor_files import read_tensors, write_tensors
@@ -117,9 +118,8 @@ def test_embedding_detects_what_the_mean_of_the_first_site_cannot():
             self.conv1, self.fc1 = nn.Conv2d(1, 8, 1), nn.Linear(8 * 64, 16)
 
     torch.manual_seed(0)
-    net = UncertaintyGuided(
-        Pixelwise(), sites="conv1", embedding="fc1", lr=3e-3, warmup=20, ascent_rounds=5, draws=2
-    )
+    settings = {"lr": 3e-3, "warmup": 20, "adversary": Adversary(rounds=5), "draws": 2}
+    net = UncertaintyGuided(Pixelwise(), sites="conv1", embedding="fc1", **settings)
     for i in range(120):
         net.step(Batch.of(bars(32, i)))
     source, held_out = [bars(500, 900)], [bars(500, 901)]
@@ -174,7 +174,7 @@ def test_methods_without_learned_noise_are_refused():
     with pytest.raises(UnseenError, match="erm has no learned noise"):
         calibrate(ERM(BarNet()), [bars(50, 1)], score_at="embedding")
     never = UncertaintyGuided(
-        BarNet(), sites="conv1", embedding="fc1", perturbation="random_gaussian"
+        BarNet(), sites="conv1", embedding="fc1", noise=Noise(kind="random_gaussian")
     )
     with pytest.raises(UnseenError, match="no learned noise"):
         calibrate(never, [bars(50, 1)], score_at="embedding")

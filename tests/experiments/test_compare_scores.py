@@ -205,7 +205,7 @@ def test_runs_that_cannot_be_compared_are_refused(runs, tmp_path):
         compare([guided, guided], task, out)
     with pytest.raises(UnseenError, match="samples must be an integer of at least 2"):
         compare([guided], task, out, samples=1)
-    with pytest.raises(UnseenError, match="trained on light.default, not on dark"):
+    with pytest.raises(UnseenError, match="trained on light/default, not on dark"):
         compare([guided], replace(task, name="dark"), out)
     shutil.copytree(runs["uncertainty_guided", 1].folder, tmp_path / "elsewhere")
     recalibrate(Run(tmp_path / "elsewhere"), task, "embedding")
@@ -223,7 +223,7 @@ def test_runs_without_a_learned_scale_are_refused(tmp_path):
         light_task(),
         "uncertainty_guided",
         tmp_path / "run",
-        overrides={"steps": 5, "perturbation": "deterministic"},
+        overrides={"steps": 5, "noise.kind": "deterministic"},
         progress=False,
     )
     with pytest.raises(UnseenError, match="no learned noise scale, only max_softmax"):

@@ -13,10 +13,8 @@ QUICK = {
     "uncertainty_guided": {
         "warmup": 4,
         "draws": 1,
-        "ascent_rounds": 1,
-        "ascent_steps": 2,
-        "noise_sign": "positive",
-        "noise_scale": 8.0,
+        "adversary": {"rounds": 1, "steps": 2},
+        "noise": {"sign": "positive", "scale": 8.0},
     },
     "bnn": {"passes": 4, "sigma_start": 0.3},
     "mc_dropout": {"passes": 4},
