@@ -39,7 +39,7 @@ def accuracies() -> list[tuple[str, tuple[float, float], tuple[float, float], in
     rows = []
     for grid, variant, label in ROWS:
         pair = [lines[grid, variant, name] for name in ("erm", "uncertainty_guided")]
-        erm, ours = ((100 * m, 100 * s) for m, s in (p.figures["average"] for p in pair))
+        erm, ours = ((100 * m, 100 * s) for m, s in (p.values["average"] for p in pair))
         rows.append((label, erm, ours, len(pair[1].seeds)))
     return rows
 
