@@ -1,11 +1,12 @@
-"""What a training step costs on the digits backbone at batch 32, against plain training and against the work it cannot avoid.
+"""Cost of a training step on the digits backbone at batch 32, relative to ERM and to an ideal.
 
     python benchmarks/step_cost.py [--json] [--repeats 7] [--quick]
 
-One thread, medians, everything in one process. Two plain steps are timed: `erm_ms` is ERM as one writes it in PyTorch
-(torch.optim.Adam, default memory layout), the yardstick of the published figures; `own_erm_ms` is ours, with channels_last
-and the fused Adam, the stricter one. Every row has its ratio to both. The ideal of a row is the time its unavoidable
-multiply-adds would take at the matrix-product rate measured in the same run.
+One thread, medians, one process. ERM is timed twice: `erm_ms` is the usual PyTorch loop
+(torch.optim.Adam, default memory layout), the reference of the published numbers; `own_erm_ms` is
+ours, with channels_last and the fused Adam. The ideal of a row is the time of its unavoidable
+multiply-adds at the matrix-product rate measured in the same run. `fused_noise` compares the whole
+step with `nn.fused_noise` and with `functional.noise.perturb`, in CPU time of interleaved steps.
 """
 
 from __future__ import annotations
@@ -18,28 +19,39 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from unittest import mock
 
 import psutil
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from unseen import ERM, UncertaintyGuided, calibrate
 from unseen.api import Batch
+from unseen.functional.noise import Act, Gaussian, Sign, perturb
+from unseen.methods import LossWeights, Noise
 from unseen.models import DigitsNet
+from unseen.nn import perturbed_forward
+from unseen.nn.fused_noise import add_noise
 from unseen.training.machine import keep_freed_memory
 
 BATCH = 32
 CONV1, CONV2 = 28 * 28 * 64 * 75, 10 * 10 * 128 * 1600  # multiply-adds of one sample
 DENSE = 3200 * 1024 + 1024 * 1024 + 1024 * 10
 FORWARD = CONV1 + CONV2 + DENSE
-# Backward takes one product for the weights and one for the inputs; the first layer's inputs need none.
+# The backward pass has one product for the weights and one for the inputs, but none for the images.
 PLAIN = FORWARD + FORWARD + (FORWARD - CONV1)
 PROCESS = psutil.Process()
+META = {1: "first", 2: "second"}
 
 
 def ideal_flops(draws: int, order: int, heads: str) -> float:
-    """What a step cannot avoid: the source step, conv1 and its head once, all draws behind, mixed and unmixed dense layers."""
+    """Return the unavoidable operations of a step.
+
+    These are the source step, conv1 and its head once, all draws behind it, and the dense layers
+    of mixed and unmixed draws.
+    """
     head_passes = 1 if heads == "clean" else draws
     work = PLAIN
     work += 2 * (
@@ -91,13 +103,13 @@ def guided(**settings: object) -> UncertaintyGuided:
         sites=["conv1", "conv2"],
         embedding="fc2",
         warmup=0,
-        adversarial=False,
+        adversary=None,
         **settings,  # type: ignore[arg-type]
     )
 
 
 def memory_growth_mb(batch: Batch, steps: int) -> float:
-    net = guided(draws=2, order=2, kl_weight=0.1)
+    net = guided(draws=2, meta="second", weights=LossWeights(kl=0.1))
     for _ in range(10):
         net.step(batch)
     gc.collect()
@@ -106,6 +118,57 @@ def memory_growth_mb(batch: Batch, steps: int) -> float:
         net.step(batch)
     gc.collect()
     return (PROCESS.memory_info().rss - before) / 1e6
+
+
+def unfused_noise(
+    h: Tensor,
+    gaussian: Gaussian,
+    noise: Sequence[Tensor] | None,
+    draws: int,
+    batch: int,
+    keep_clean: bool,
+    unit: float = 1.0,
+    sign: Sign = "positive",
+    act: Act = "offset",
+) -> Tensor:
+    """Do what `nn.fused_noise.add_noise` does with `perturb`, draw by draw."""
+    slots = h.split(batch)
+    parameters = [*map(Gaussian, gaussian.mu.split(batch), gaussian.sigma.split(batch))]
+    out = [slots[0]] if keep_clean else []
+    for k in range(draws):
+        own = slots[0] if len(slots) == 1 else slots[len(slots) - draws + k]
+        eps = None if noise is None else noise[k]
+        out.append(perturb(own, parameters[k if len(parameters) > 1 else 0], eps, unit, sign, act))
+    return torch.cat(out)
+
+
+def fused_noise_rows(batch: Batch, repeats: int, quick: bool) -> list[dict[str, object]]:
+    """Time the whole step with the fused and with the obvious noise."""
+    printed = Noise(scale=None, per="feature", sign="positive")
+    cases = {"default, K=5": {"draws": 5}, "as printed, K=10": {"draws": 10, "noise": printed}}
+    if quick:
+        cases = {"default, K=1": {"draws": 1}}
+    rows: list[dict[str, object]] = []
+    for name, settings in cases.items():
+        nets = {add: guided(**settings) for add in (add_noise, unfused_noise)}
+        times: dict[object, list[float]] = {add: [] for add in nets}
+        for repeat in range(repeats + 1):  # the first one warms up
+            for add, net in nets.items():
+                with mock.patch.object(perturbed_forward, "add_noise", add):
+                    start = time.process_time()
+                    net.step(batch)
+                if repeat:
+                    times[add].append(1e3 * (time.process_time() - start))
+        pairs = zip(times[unfused_noise], times[add_noise], strict=True)
+        rows.append(
+            {
+                "case": name,
+                "fused_ms": statistics.median(times[add_noise]),
+                "obvious_ms": statistics.median(times[unfused_noise]),
+                "obvious_to_fused": statistics.median(slow / fast for slow, fast in pairs),
+            }
+        )
+    return rows
 
 
 def measure(repeats: int, quick: bool) -> dict[str, object]:
@@ -122,15 +185,21 @@ def measure(repeats: int, quick: bool) -> dict[str, object]:
         cases = [(1, 1, "clean"), (1, 2, "perturbed")]
     rows = []
     for draws, order, heads in cases:
-        # The plain steps are timed beside every row, so that a busy moment of the machine hits both.
+        # ERM is timed beside every row, so that other load on the machine affects both.
         erm_ms, own_ms = median_ms(plain, repeats), median_ms(lambda: erm.step(batch), repeats)
-        net = guided(draws=draws, order=order, heads_read=heads)
+        net = guided(
+            draws=draws,
+            meta=META[order],
+            noise=Noise(head_input=heads),  # type: ignore[arg-type]
+        )
         ms = median_ms(lambda net=net: net.step(batch), repeats)  # type: ignore[misc]
         ideal = ideal_flops(draws, order, heads) / gemm / 1e6
         rows.append(
             {
-                "draws": draws, "order": order, "heads": heads, "ms": ms, "erm_ms": erm_ms, "own_erm_ms": own_ms,
-                "ratio_to_erm": ms / erm_ms, "ratio_to_own_erm": ms / own_ms, "ratio_to_ideal": ms / ideal,
+                "draws": draws, "order": order, "heads": heads,
+                "ms": ms, "erm_ms": erm_ms, "own_erm_ms": own_ms,
+                "ratio_to_erm": ms / erm_ms, "ratio_to_own_erm": ms / own_ms,
+                "ratio_to_ideal": ms / ideal,
                 "gflop": ideal_flops(draws, order, heads) / 1e9,
                 "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
             }
@@ -159,6 +228,7 @@ def measure(repeats: int, quick: bool) -> dict[str, object]:
         "rows": rows,
         "predict_ms": predict_ms,
         "predict_and_score_ratio": statistics.median(both / alone for alone, both in pairs),
+        "fused_noise": fused_noise_rows(batch, 2 if quick else repeats, quick),
         "memory_growth_mb": memory_growth_mb(batch, 20 if quick else 200),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
@@ -181,16 +251,24 @@ def main() -> None:
         print(json.dumps(result, indent=2))
         return
     print(
-        f"ERM {result['erm_ms']:.0f} ms, ours {result['own_erm_ms']:.0f} ms, GEMM {result['gemm_gflops']:.0f} GFLOP/s"
+        f"ERM {result['erm_ms']:.0f} ms, ours {result['own_erm_ms']:.0f} ms, "
+        f"GEMM {result['gemm_gflops']:.0f} GFLOP/s"
     )
     for row in result["rows"]:  # type: ignore[attr-defined]
         print(
-            f"K {row['draws']:2d}  order {row['order']}  heads {row['heads']:9s}  {row['ms']:6.0f} ms  "
-            f"{row['ratio_to_erm']:5.1f}x ERM  {row['ratio_to_own_erm']:5.1f}x own ERM  {row['ratio_to_ideal']:4.2f}x ideal  "
+            f"K {row['draws']:2d}  order {row['order']}  heads {row['heads']:9s}  "
+            f"{row['ms']:6.0f} ms  {row['ratio_to_erm']:5.1f}x ERM  "
+            f"{row['ratio_to_own_erm']:5.1f}x own ERM  {row['ratio_to_ideal']:4.2f}x ideal  "
             f"peak {row['peak_mb']:.0f} MB"
         )
+    for row in result["fused_noise"]:  # type: ignore[attr-defined]
+        print(
+            f"fused noise, {row['case']}: {row['fused_ms']:.0f} ms CPU, obvious "
+            f"{row['obvious_ms']:.0f} ms ({row['obvious_to_fused']:.2f}x)"
+        )
     print(
-        f"predict {result['predict_ms']:.0f} ms, with the score {result['predict_and_score_ratio']:.2f}x"
+        f"predict {result['predict_ms']:.0f} ms, "
+        f"with the score {result['predict_and_score_ratio']:.2f}x"
     )
     print(f"memory over 200 steps: {result['memory_growth_mb']:+.1f} MB")
 

@@ -1,4 +1,4 @@
-"""Settings of `uncertainty_guided` up to version 0.1: flat names, now nested in groups. No torch."""
+"""Flat settings of `uncertainty_guided` up to version 0.1, now nested in groups. No torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Eq. 4 and 6: the meta-gradient against finite differences of an objective written out slowly, in float64."""
+"""The meta-gradient against finite differences of a slow objective, in float64."""
 
 from __future__ import annotations
 
@@ -55,7 +55,10 @@ def uniform_of(seed, shapes, batch):
 
 
 def slow_objective(net, batch, quantiles):
-    """mean_k [L(theta*; S+_k) + w L_mix] + w KL + w L(theta; S); lambda moves along its quantile, as pathwise gradients do."""
+    """Return mean_k [L(theta*; S+_k) + w L_mix] + w KL + w L(theta; S).
+
+    lambda follows its quantile, as pathwise gradients do.
+    """
     theta = dict(net.model.named_parameters())
     x, y = batch.x[0], batch.y
     source = F.cross_entropy(net.model(x), y)

@@ -59,7 +59,7 @@ def perturbed_loss_and_distance(net, batch, seeds=range(100, 120)):
     return float(cross_entropy(out.logits, batch.y.repeat(len(seeds)))), float(distance)
 
 
-# ---------------------------------------------------------------------------------------------------- the adversary
+# ---- the adversary
 
 
 def trained_tiny():
@@ -73,7 +73,7 @@ def trained_tiny():
     return model, batch
 
 
-def test_the_adversary_raises_the_loss_and_moves_phi_p_only():
+def test_ascend_raises_the_loss_and_changes_phi_p_only():
     model, batch = trained_tiny()
     net = make(model, adversary=Adversary(steps=30, lr=1.0, beta=0.0))
     before, theta, phi_m = (
@@ -87,7 +87,7 @@ def test_the_adversary_raises_the_loss_and_moves_phi_p_only():
     assert torch.equal(phi_m, learned(net.mixup_head))
 
 
-def test_the_embedding_is_read_before_an_in_place_activation():
+def test_embedding_is_read_before_an_in_place_activation():
     torch.manual_seed(0)
     layers = [
         torch.nn.Flatten(),
@@ -104,7 +104,7 @@ def test_the_embedding_is_read_before_an_in_place_activation():
     assert torch.isfinite(net.step(batch)["loss"])
 
 
-def test_beta_bounds_the_distance_in_the_embedding():
+def test_larger_beta_keeps_the_embedding_closer():
     found = []
     for beta in (0.0, 1.0, 30.0):
         model, batch = trained_tiny()
@@ -114,7 +114,7 @@ def test_beta_bounds_the_distance_in_the_embedding():
     assert found[0] > found[1] > found[2]
 
 
-def test_the_ascent_schedule():
+def test_ascents_follow_their_schedule():
     net = make(warmup=2, adversary=adversary(rounds=2, every=3))
     seen = []
     for _ in range(10):
@@ -125,7 +125,7 @@ def test_the_ascent_schedule():
     assert all("ascent_gain" in always.step(tiny_batch()) for _ in range(4))
 
 
-def test_warm_up_is_plain_training():
+def test_warmup_is_erm():
     net, plain = make(warmup=3), TinyNet()
     plain.load_state_dict(net.model.state_dict())
     optimizer = torch.optim.Adam(plain.parameters(), net.lr)
@@ -140,7 +140,7 @@ def test_warm_up_is_plain_training():
     assert torch.equal(heads, learned(net.heads))
 
 
-def test_the_prior_is_the_heads_as_the_last_ascent_left_them_and_kl_is_zero_before():
+def test_prior_is_a_copy_of_the_heads_after_the_last_ascent():
     net = make(adversary=adversary(rounds=1), weights=LossWeights(kl=1.0), noise=noise(lr=0.01))
     assert "kl" not in make(adversary=None, weights=LossWeights(kl=1.0)).step(tiny_batch())
     first = net.step(tiny_batch())
@@ -150,7 +150,7 @@ def test_the_prior_is_the_heads_as_the_last_ascent_left_them_and_kl_is_zero_befo
     assert second["kl"] > 0 and torch.equal(prior, learned(net.prior))
 
 
-# ---------------------------------------------------------------------------------------------------- the ablations
+# ---- the ablations
 
 
 def gradients(net, batch=None, seeds=(5, 6)):
@@ -190,7 +190,7 @@ def noise_of(net, seeds=(5, 6)):
 @pytest.mark.parametrize(
     "sign, bent", [("positive", torch.nn.functional.softplus), ("both", torch.Tensor.clone)]
 )
-def test_each_perturbation_uses_what_it_says(kind, mu, sigma, sign, bent):
+def test_each_kind_of_noise_uses_its_parameters(kind, mu, sigma, sign, bent):
     net, batch = make(noise=noise(kind=kind, sign=sign)), tiny_batch()
     head: GaussianHead = net.heads["conv1"]
     with torch.no_grad():
@@ -205,12 +205,12 @@ def test_each_perturbation_uses_what_it_says(kind, mu, sigma, sign, bent):
     by_head = net.heads["conv1"].net.weight.grad
     learns_mu = by_head is not None and bool(by_head[:channels].any())
     learns_sigma = by_head is not None and bool(by_head[channels:].any())
-    # The mixup head reads sigma too, so under `deterministic` and learnable mixup sigma still gets its small gradient there.
+    # With learned mixup the mixup head reads sigma too, so "deterministic" noise has a gradient.
     assert learns_mu == mu and (learns_sigma == bool(sigma) or sigma is None)
     assert not is_zero(grads["theta"]) and not is_zero(grads["phi_m"])
 
 
-def test_noise_scale_measures_noise_by_the_spread_of_the_sites_features():
+def test_noise_scale_is_in_units_of_the_spread_of_the_features():
     absolute, relative = make(), make(noise=noise(scale=2.0))
     batch = tiny_batch()
     absolute.meta_gradients(batch, [5, 6])
@@ -228,7 +228,7 @@ def test_noise_scale_measures_noise_by_the_spread_of_the_sites_features():
 
 
 @pytest.mark.parametrize("times", [1.0, 10.0])
-def test_noise_as_a_gain_multiplies_features_alike_however_large_they_are(times):
+def test_gain_does_not_depend_on_the_size_of_the_features(times):
     net, batch = make(noise=noise(act="gain", sign="both", scale=0.5)), tiny_batch()
     with torch.no_grad():
         for p in net.model.conv1.parameters():
@@ -242,7 +242,7 @@ def test_noise_as_a_gain_multiplies_features_alike_however_large_they_are(times)
     assert not is_zero(gradients(net)["phi_p"])
 
 
-def test_mixup_settings_touch_phi_m_and_nothing_else():
+def test_mixup_settings_change_phi_m_only():
     full, random, none = (
         gradients(make(mixup=kind)) for kind in (LearnedMixup(), RandomMixup(), None)
     )
@@ -255,7 +255,7 @@ def test_mixup_settings_touch_phi_m_and_nothing_else():
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
 
 
-def test_no_adversarial_never_ascends_and_changes_nothing_else():
+def test_without_adversary_there_is_no_ascent():
     net, full = make(adversary=None), make()
     for a, b in zip(gradients(net)["theta"], gradients(full)["theta"], strict=True):
         torch.testing.assert_close(a, b)
@@ -264,7 +264,7 @@ def test_no_adversarial_never_ascends_and_changes_nothing_else():
     assert int(net.ascents_done) == 0 and int(full.ascents_done) == 1
 
 
-def test_no_meta_learns_source_and_augmented_together_at_theta():
+def test_without_meta_source_and_augmented_are_learned_at_theta():
     a = gradients(make(meta=None))
     b = gradients(make(meta="first", inner_lr=0.0))
     for x, y in zip(a["theta"] + a["phi_p"], b["theta"] + b["phi_p"], strict=True):
@@ -275,7 +275,7 @@ def test_no_meta_learns_source_and_augmented_together_at_theta():
         torch.testing.assert_close(x, y)
 
 
-def test_no_minimize_heads_freezes_phi_p_outside_the_ascent():
+def test_without_minimize_phi_p_changes_in_ascents_only():
     net = make(noise=noise(minimize=False), adversary=None)
     before, phi_m = learned(net.heads), learned(net.mixup_head)
     net.step(tiny_batch())
@@ -301,7 +301,7 @@ def test_only_mixed_draws_as_printed_in_the_paper():
     assert "perturbed_loss" not in logs and torch.isfinite(logs["mixed_loss"])
 
 
-def test_sums_instead_of_means():
+def test_reduction_sum_scales_kl_by_the_number_of_features():
     seen = {}
     for reduction in ("mean", "sum"):
         net = make(weights=LossWeights(kl=1.0), reduction=reduction, sites=["conv1"])
@@ -313,7 +313,7 @@ def test_sums_instead_of_means():
     assert seen["sum"] == pytest.approx(seen["mean"] * 4 * 6 * 6, rel=1e-4)  # conv1's features
 
 
-def test_mixing_may_happen_behind_the_last_site():
+def test_mixup_at_a_layer_behind_the_last_site():
     class Named(TinyNet):
         def __init__(self):
             super().__init__()
@@ -335,7 +335,7 @@ def test_mixing_may_happen_behind_the_last_site():
     assert not is_zero([net.model.fc1.weight.grad]) and not is_zero(grads["phi_m"])
 
 
-# --------------------------------------------------------------------------------------- chunks, seeds, memory, checks
+# ---- chunks, seeds, memory, checks
 
 
 @pytest.mark.parametrize("meta", ["first", "second"])
@@ -372,7 +372,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not():
     assert not torch.equal(trained(1), trained(2))
 
 
-def test_resident_memory_is_flat_over_200_steps():
+def test_memory_is_constant_over_200_steps():
     net, batch, process = (
         make(
             meta="second",
@@ -431,7 +431,7 @@ def test_constructor_names_the_wrong_setting(settings, text):
         make(**settings)
 
 
-def test_mixing_before_the_last_site_is_refused():
+def test_mixup_before_the_last_site_raises():
     net = make(mixup=LearnedMixup(at="conv1"), sites=["conv2"])
     with pytest.raises(
         UnseenError, match=r'mixup\.at "conv1" is reached before the last site "conv2"'
@@ -449,7 +449,7 @@ def test_mixing_before_the_last_site_is_refused():
         (torch.full((4,), -100), "every label of this batch is the ignored one"),
     ],
 )
-def test_bad_labels_are_named(y, text):
+def test_step_rejects_labels_that_do_not_fit(y, text):
     for settings in ({"warmup": 5}, {"warmup": 0}, {"warmup": 0, "adversary": None}):
         with pytest.raises(UnseenError, match=text):
             make(**settings).step(Batch(tiny_batch().x, y))

@@ -246,7 +246,7 @@ def test_per_pixel_outputs_train_and_ignored_labels_do_not_count():
     assert net.predict(x).shape == (3, 3, 6, 6) and net.detector.look(x).features.shape == (3, 4)
 
 
-# ------------------------------------------------------------------------------------------------ clear errors
+# ---- clear errors
 
 
 def test_a_wrong_site_or_embedding_lists_the_layers():

@@ -1,4 +1,4 @@
-"""Named places in a user's model: finding them, editing what flows through them for one call, leaving no trace."""
+"""Named layers of a user's model: find them, edit their outputs during one call."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ Edit = Callable[[tuple[Any, ...], Tensor], Tensor | None]
 
 
 def perturbable_layers(model: nn.Module) -> list[str]:
-    """Names of the model's conv and linear layers, in the order it registers them."""
+    """Return the names of the conv and linear layers, in the order they are registered."""
     return [
         name for name, module in model.named_modules() if name and isinstance(module, PERTURBABLE)
     ]
 
 
 def submodule(model: nn.Module, name: str, role: str) -> nn.Module:
-    """The layer of that name, or an error that lists the names there are."""
-    modules = dict(model.named_modules())
+    """Return the named layer, or raise an error that lists the layers."""
+    modules: dict[str, nn.Module] = dict(model.named_modules())
     if name and name in modules:
         return modules[name]
     names = [n for n, m in modules.items() if n and not any(m.children())]
@@ -36,7 +36,7 @@ def submodule(model: nn.Module, name: str, role: str) -> nn.Module:
 
 @contextmanager
 def edited(model: nn.Module, edits: Mapping[str, Edit]) -> Iterator[None]:
-    """While open, each named layer's output h becomes edits[name](inputs, h); afterwards the model is as it was."""
+    """Replace each named layer's output h by edits[name](inputs, h) while the context is open."""
     reached: list[str] = []
 
     def hook(name: str, _: nn.Module, args: tuple[Any, ...], out: Any) -> Any:
@@ -46,7 +46,8 @@ def edited(model: nn.Module, edits: Mapping[str, Edit]) -> Iterator[None]:
             )
         if not isinstance(out, Tensor):
             raise UnseenError(
-                f'"{name}" returns {type(out).__name__}, not a tensor: name a layer that returns one'
+                f'"{name}" returns {type(out).__name__}, not a tensor: name a layer that returns '
+                "one"
             )
         reached.append(name)
         return edits[name](args, out)
@@ -67,7 +68,7 @@ def edited(model: nn.Module, edits: Mapping[str, Edit]) -> Iterator[None]:
 
 @contextmanager
 def captured(model: nn.Module, names: tuple[str, ...]) -> Iterator[dict[str, Tensor]]:
-    """While open, the dict fills with the named layers' outputs, in the order the forward pass reaches them."""
+    """Collect the outputs of the named layers, in the order the forward pass reaches them."""
     outputs: dict[str, Tensor] = {}
     with edited(model, {name: partial(_keep, outputs, name) for name in names}):
         yield outputs
@@ -78,13 +79,13 @@ def _keep(outputs: dict[str, Tensor], name: str, _: tuple[Any, ...], out: Tensor
 
 
 def scratch_buffers(model: nn.Module) -> dict[str, Tensor]:
-    """Copies of the buffers, for a pass that must not teach BatchNorm's running averages."""
+    """Copy the buffers, for a pass that must leave BatchNorm's running averages alone."""
     return {name: buffer.clone() for name, buffer in model.named_buffers()}
 
 
 @contextmanager
 def evaluating(*modules: nn.Module) -> Iterator[None]:
-    """While open, the modules are in eval mode; afterwards every submodule has its own mode back."""
+    """Put the modules in eval mode; restore the mode of every submodule on exit."""
     modes = [(m, m.training) for module in modules for m in module.modules()]
     for module in modules:
         module.eval()
@@ -99,9 +100,10 @@ _TAKES_CHANNELS_LAST: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 
 
 def laid_out_for(model: nn.Module, x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """The inputs on the model's device; images channels last, which is 8 to 40 % faster on a CPU, if the model can take it.
+    """Return the inputs on the model's device, images in channels_last if the model supports it.
 
-    A forward that flattens with `view` cannot; it is asked once. One with a narrow strided 1x1 convolution must not.
+    Channels last is 8 to 40 % faster on a CPU. A forward that flattens with `view` does not support
+    it, which is tried once per model; one with a narrow strided 1x1 convolution must not use it.
     """
     device = next(model.parameters()).device
     x = tuple(t.to(device) for t in x)
@@ -128,7 +130,8 @@ def laid_out_for(model: nn.Module, x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 
 def _breaks_channels_last(layer: nn.Module) -> bool:
-    """oneDNN's backward pass of such a layer writes beyond its memory in channels_last (uxlfoundation/oneDNN issue 6035)."""
+    # The backward pass of such a layer in channels_last writes out of bounds
+    # (uxlfoundation/oneDNN issue 6035).
     if not isinstance(layer, nn.Conv2d) or layer.in_channels // layer.groups >= 16:
         return False
     return max(layer.kernel_size) == 1 and max(layer.stride) > 1

@@ -12,11 +12,11 @@ from unseen.errors import UnseenError
 
 def inputs(x: Any) -> tuple[Tensor, ...]:
     """Return the model's inputs as a tuple of tensors."""
-    x = tuple(x) if isinstance(x, list | tuple) else (x,)
-    if not x or not all(isinstance(t, Tensor) for t in x):
-        kinds = ", ".join(map(describe_type, x)) or "nothing"
+    values: tuple[Tensor, ...] = tuple(x) if isinstance(x, list | tuple) else (x,)
+    if not values or not all(isinstance(t, Tensor) for t in values):
+        kinds = ", ".join(map(describe_type, values)) or "nothing"
         raise UnseenError(f"inputs must be a tensor or a tuple of tensors, not {kinds}")
-    return x
+    return values
 
 
 def images(x: tuple[Tensor, ...], wanted_by: str) -> Tensor:
