@@ -18,8 +18,9 @@ ROOT = Path(__file__).parents[2]
 def grid(folder, name, *lines, averages=None):
     """A grid's summary: (task, variant, method, setting, {domain: mean}, seeds)."""
     rows = [
-        {"task": task, "variant": variant, "method": method, "setting": setting, "domain": domain, "metric": "accuracy",
-         "selection": selection, "mean": mean if selection == "last" else 0.99, "std": 0.01, "seeds": list(range(seeds))}
+        {"task": task, "variant": variant, "method": method, "setting": setting, "domain": domain,
+         "metric": "accuracy", "selection": selection,
+         "mean": mean if selection == "last" else 0.99, "std": 0.01, "seeds": list(range(seeds))}
         for task, variant, method, setting, figures, seeds in lines
         for domain, mean in {**figures, "average": sum(figures.values()) / len(figures)}.items()
         for selection in ("last", "oracle")
@@ -37,7 +38,8 @@ def results(tmp_path):
     grid(tmp_path, "roads", ("roads", "default", "erm", "default", both, 3),
          ("roads", "default", "erm", "randconv", {"dusk": 0.7, "fog": 0.7}, 3),
          ("roads", "default", "uncertainty_guided", "default", {"dusk": 0.6, "fog": 0.5}, 3),
-         ("roads", "default", "uncertainty_guided", "randconv", {"dusk": 0.6, "fog": 0.6}, 3))  # fmt: skip
+         ("roads", "default", "uncertainty_guided", "randconv", {"dusk": 0.6, "fog": 0.6}, 3),
+    )  # fmt: skip
     return tmp_path
 
 
@@ -61,7 +63,8 @@ def test_results_table_uses_the_tasks_own_grid_and_names_the_best_method(results
 
 def test_results_table_ignores_rows_of_fewer_seeds(tmp_path):
     grid(tmp_path, "roads", *(("roads", "default", m, "default", {"dusk": value}, seeds)
-         for m, value, seeds in (("erm", 0.5, 3), ("gud", 0.9, 1), ("pgd", 0.6, 3), ("uncertainty_guided", 0.7, 3))))  # fmt: skip
+         for m, value, seeds in (("erm", 0.5, 3), ("gud", 0.9, 1), ("pgd", 0.6, 3),
+                                 ("uncertainty_guided", 0.7, 3))))  # fmt: skip
     row = results_table(read_published(tmp_path)).splitlines()[2]
     assert "| **70.0 ± 1.0** |" in row and "| pgd: 60.0 ± 1.0 |" in row and "gud" not in row
 

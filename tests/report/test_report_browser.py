@@ -1,4 +1,4 @@
-"""The report in a real browser: nothing fails or is fetched, pictures decode, tables sort, everybody can read it."""
+"""The report in a browser: errors, requests, images, sorting, accessibility."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ CONTRASTS = """() => {
   };
   const found = [];
   for (const element of document.body.querySelectorAll("*")) {
-    const text = [...element.childNodes].filter((n) => n.nodeType === 3 && n.textContent.trim()).length;
+    const text = [...element.childNodes]
+      .filter((n) => n.nodeType === 3 && n.textContent.trim()).length;
     if (!text || ["SCRIPT", "STYLE"].includes(element.tagName)) continue;
     const style = getComputedStyle(element);
     const colour = rgb(element instanceof SVGElement ? style.fill : style.color);
@@ -66,7 +67,7 @@ def opened(browser, folder, theme="light", width=1280):
     return page
 
 
-def test_nothing_fails_nothing_is_fetched_and_every_picture_decodes(browser, report_folder):
+def test_page_loads_without_errors_or_requests_and_images_decode(browser, report_folder):
     page = opened(browser, report_folder)
     images = page.evaluate(
         "() => [...document.images].map((i) => [i.alt, i.complete && i.naturalWidth > 0])"
@@ -75,12 +76,13 @@ def test_nothing_fails_nothing_is_fetched_and_every_picture_decodes(browser, rep
     assert page.said == []
     assert [url for url in page.asked if not url.startswith("data:")] == [page.url]
     sizes = page.evaluate(
-        "() => [...document.querySelectorAll('.panel svg')].map((s) => s.getBoundingClientRect().height)"
+        "() => [...document.querySelectorAll('.panel svg')]"
+        ".map((s) => s.getBoundingClientRect().height)"
     )
     assert len(sizes) > 30 and min(sizes) > 40
 
 
-def test_tables_sort_by_click_and_by_key_and_say_so(browser, report_folder):
+def test_tables_sort_by_click_and_key(browser, report_folder):
     page = opened(browser, report_folder)
     table = page.locator(
         "table", has=page.locator("caption", has_text="digits: Results: accuracy, %")
@@ -110,7 +112,7 @@ def test_tables_sort_by_click_and_by_key_and_say_so(browser, report_folder):
     )
 
 
-def test_screen_readers_find_headings_names_and_scopes(browser, report_folder):
+def test_page_has_headings_labels_and_scopes_for_screen_readers(browser, report_folder):
     page = opened(browser, report_folder)
     levels = page.evaluate(
         "() => [...document.querySelectorAll('h1,h2,h3,h4,h5,h6')].map((h) => Number(h.tagName[1]))"
@@ -124,12 +126,13 @@ def test_screen_readers_find_headings_names_and_scopes(browser, report_folder):
     assert page.locator("main").count() == page.locator("nav[aria-label]").count() == 1
     assert page.locator("figure:not(:has(figcaption))").count() == 0
     empty = page.evaluate(
-        "() => [...document.querySelectorAll('button, a, summary')].filter((e) => !e.innerText.trim()).length"
+        "() => [...document.querySelectorAll('button, a, summary')]"
+        ".filter((e) => !e.innerText.trim()).length"
     )
     assert empty == 0
 
 
-def test_keys_reach_the_content_and_the_focus_can_be_seen(browser, report_folder):
+def test_keyboard_focus_is_visible(browser, report_folder):
     page = opened(browser, report_folder)
     page.keyboard.press("Tab")
     assert page.evaluate("() => document.activeElement.className") == "skip"
@@ -140,23 +143,24 @@ def test_keys_reach_the_content_and_the_focus_can_be_seen(browser, report_folder
     assert focused == ["theme", "solid"]
 
 
-def test_every_text_can_be_told_from_its_ground(browser, report_folder, theme):
+def test_text_contrast_is_sufficient(browser, report_folder, theme):
     found = opened(browser, report_folder, theme).evaluate(CONTRASTS)
     assert len(found) > 500
     assert found[0][0] >= 4.5, found[:5]
 
 
-def test_numbers_in_the_darkest_cell_of_a_confusion_matrix_can_be_read(
+def test_confusion_matrix_contrast_is_sufficient(
     browser, report_folder, theme
 ):
-    """Text over a half-transparent cell: blended by hand, since a browser does not tell what is painted behind it."""
+    """Blend the half-transparent cell by hand: the browser does not tell what is behind a text."""
     page = opened(browser, report_folder, theme)
     ink, cell, card, opacity = page.evaluate("""() => {
       const rgb = (text) => text.match(/[\\d.]+/g).map(Number).slice(0, 3);
       const rects = [...document.querySelectorAll(".matrix rect")];
       const most = Math.max(...rects.map((r) => Number(r.getAttribute("fill-opacity"))));
       const style = (selector) => getComputedStyle(document.querySelector(selector));
-      return [rgb(style(".matrix text").fill), rgb(style(".matrix rect").fill), rgb(style(".block").backgroundColor), most];
+      const ground = rgb(style(".block").backgroundColor);
+      return [rgb(style(".matrix text").fill), rgb(style(".matrix rect").fill), ground, most];
     }""")
 
     def light(colour):
@@ -173,7 +177,7 @@ def test_numbers_in_the_darkest_cell_of_a_confusion_matrix_can_be_read(
     assert 0.3 < opacity <= 0.5 and (b + 0.05) / (a + 0.05) >= 4.5
 
 
-def test_the_theme_follows_the_system_and_the_button(browser, report_folder, theme):
+def test_theme_follows_system_and_button(browser, report_folder, theme):
     page = opened(browser, report_folder, theme)
 
     def dark():
@@ -195,9 +199,10 @@ def test_the_theme_follows_the_system_and_the_button(browser, report_folder, the
 
 
 @pytest.mark.parametrize("width", [320, 390, 1280])
-def test_the_page_is_never_wider_than_the_screen(browser, report_folder, width):
+def test_page_fits_the_screen_width(browser, report_folder, width):
     page = opened(browser, report_folder, width=width)
     assert page.evaluate("() => document.documentElement.scrollWidth") <= width
-    small = page.evaluate("""() => [...document.querySelectorAll('.panel svg:not(.matrix) text')].map((t) =>
-      parseFloat(getComputedStyle(t).fontSize) * t.getCTM().a).filter((size) => size > 0 && size < 9).length""")
+    small = page.evaluate("""() => [...document.querySelectorAll('.panel svg:not(.matrix) text')]
+      .map((t) => parseFloat(getComputedStyle(t).fontSize) * t.getCTM().a)
+      .filter((size) => size > 0 && size < 9).length""")
     assert small == 0 or width < 390

@@ -127,7 +127,8 @@ def save_pictures(
             lam = random.uniform(size=(24, 1)).astype(np.float32)
             hot = (labels[:, None] == np.arange(3)).astype(np.float32)
             arrays |= {
-                "embedding_plus": (z + step / 20).astype(np.float32), "shift": strokes * step / 80 * learned + 0.3,
+                "embedding_plus": (z + step / 20).astype(np.float32),
+                "shift": strokes * step / 80 * learned + 0.3,
                 "y_plus": lam * hot + (1 - lam) * (0.9 * hot + 0.05 * (1 - hot)),
             }  # fmt: skip
         write_arrays(folder / f"figures/step_{step:06d}.safetensors", **arrays)
@@ -169,7 +170,8 @@ def scores(folder: Path, bayes: bool = True) -> Path:
         else []
     )
     facts = {
-        "task": "digits", "variant": "default", "metric": "accuracy", "source": "mnist", "domains": ["svhn", "mnist_m", "usps"],
+        "task": "digits", "variant": "default", "metric": "accuracy", "source": "mnist",
+        "domains": ["svhn", "mnist_m", "usps"],
         "samples": 100, "seed": 0, "device": "cpu", "threads": 1, "runs": runs,
     }  # fmt: skip
     folder.mkdir(parents=True)
@@ -241,8 +243,11 @@ def everything(root: Path) -> list[Path]:
         f"{c}/{s}": 0.9 - 0.1 * s - 0.02 * i for i, c in enumerate(names) for s in (1, 2, 3, 4, 5)
     }
     for i, method in enumerate(("erm", "uncertainty_guided")):
-        saved_run(runs / f"cifar-{method}", method, task="cifar10_c", variant="allconv", source="cifar10", pictures=False,
+        saved_run(runs / f"cifar-{method}", method, task="cifar10_c", variant="allconv",
+                  source="cifar10", pictures=False,
                   figures={d: v + 0.05 * i for d, v in graded.items()})  # fmt: skip
-    saved_run(runs / "streets", "uncertainty_guided", task="driving", variant="camvid_day", source="day", metric="miou",
-              figures={"dusk": 0.31}, class_names=("sky", "road", "person"), mixup=None)  # fmt: skip
+    saved_run(
+        runs / "streets", "uncertainty_guided", task="driving", variant="camvid_day", source="day",
+        metric="miou", figures={"dusk": 0.31}, class_names=("sky", "road", "person"), mixup=None,
+    )  # fmt: skip
     return [runs, scores(root / "scores"), few_shot(root / "few_shot")]
