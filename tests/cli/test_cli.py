@@ -14,7 +14,7 @@ QUICK = [
     "--set",
     "steps=6",
     "--set",
-    "batch=8",
+    "batch_size=8",
     "--set",
     "draws=1",
     "--set",
@@ -129,7 +129,7 @@ def test_score_of_erm_says_which_fallback_it_used(tmp_path):
         "--set",
         "steps=2",
         "--set",
-        "batch=8",
+        "batch_size=8",
         "--json",
     ]
     as_json(unseen(*words))

@@ -28,7 +28,7 @@ runs = "{folder}/runs"
 results = "{folder}/results"
 [set]
 steps = 20
-keep = 2
+num_checkpoints = 2
 checkpoint_every = 5
 [[row]]
 method = "erm"

@@ -39,14 +39,14 @@ TRAIN = [
     "--set",
     "steps=8",
     "--set",
-    "batch=8",
+    "batch_size=8",
     "--set",
     "checkpoint_every=2",
 ]
 BENCH = """
 task = "mini_digits"
 seeds = [0]
-set = { steps = 4, batch = 8, checkpoint_every = 1 }
+set = { steps = 4, batch_size = 8, checkpoint_every = 1 }
 [[row]]
 method = "erm"
 """

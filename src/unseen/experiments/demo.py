@@ -22,7 +22,7 @@ def run_demo(
 ) -> dict[str, Any]:
     """Train both methods on mini_digits, evaluate, score, report; runs that are already there are not trained again."""
     task = task_named("mini_digits")
-    settings = {"keep": KEPT, **(overrides or {})}
+    settings = {"num_checkpoints": KEPT, **(overrides or {})}
     trained = {}
     for method in METHODS:
         folder = out / f"{method}-seed{seed}"
