@@ -1,7 +1,7 @@
 """Migrate the configuration of older runs to the current format. Needs no torch.
 
-Format 1, up to version 0.1, had other names for some loop settings, and the settings of every method
-in one flat mapping. The identifier of a run is not migrated: it stays what its records say.
+Format 1, up to version 0.1, had other names for some loop settings, and all settings of a method in
+one flat mapping. The identifier of a run is not migrated: it stays what its records say.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def migrate_config(
 ) -> dict[str, Any]:
     """Return a run's configuration in the current format.
 
-    `where` names its file. `settings` migrates those of the method, where SETTINGS does not know it.
+    `where` names its file. `settings` migrates those of a method that SETTINGS does not have.
     A configuration without a format, as in published results, is of format 1.
     """
     version = config.get("format", 1)

@@ -1,8 +1,8 @@
 """Settings: read from constructor signatures, validated with pydantic, merged in layers.
 
-A setting is a keyword-only argument of a constructor. A group of settings is a dataclass; a union of
-such groups is told apart by their `kind`. The command line, grid files and config.json all pass
-through `validate`, so they accept the same values and report errors in the same words.
+A setting is a keyword-only argument of a constructor. A group of settings is a dataclass; in a
+union of groups, the field `kind` selects one. The command line, grid files and config.json all pass
+through `validate`: they accept the same values and report the same errors.
 """
 
 from __future__ import annotations
@@ -85,12 +85,13 @@ def strict_type(annotation: Any) -> Any:
     if origin is Literal and len(arguments) > 1:  # a tag, which pydantic reads, has one choice
         return Annotated[annotation, BeforeValidator(_choice_filter(arguments))]
     if origin in (Union, types.UnionType):
-        groups = [a for a in arguments if dataclasses.is_dataclass(a)]
+        groups: list[Any] = [a for a in arguments if dataclasses.is_dataclass(a)]
         others = [strict_type(a) for a in arguments if a not in groups]
         if len(groups) < 2:
             return Union[tuple([*map(strict_type, groups), *others])]  # noqa: UP007
-        tagged = Annotated[
-            Union[tuple(map(_group_schema, groups))],  # noqa: UP007
+        schemas: Any = Union[tuple(_group_schema(group) for group in groups)]  # noqa: UP007
+        tagged: Any = Annotated[
+            schemas,
             Field(discriminator="kind"),
             BeforeValidator(lambda value: {"kind": value} if isinstance(value, str) else value),
         ]

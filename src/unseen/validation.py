@@ -68,7 +68,8 @@ def _locate(schema: type[BaseModel], problem: Any) -> tuple[str, type[BaseModel]
 
     pydantic's location also names the branches of a union, which users do not write.
     """
-    path, parent, inside, optional = "", schema, [schema], False
+    path, inside, optional = "", [schema], False
+    parent: type[BaseModel] | None = schema
     for part in problem["loc"]:
         tagged = [s for s in inside if group_kind(getattr(s, "__group__", None)) == part]
         if isinstance(part, int):

@@ -162,7 +162,7 @@ def test_shots_are_so_many_of_each_class_and_differ_by_draw():
     draws = [draw_shots(y, 4, 3, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1)]
     assert torch.equal(draws[0], draws[1]) and not torch.equal(draws[0], draws[2])
     assert y[draws[0]].bincount().tolist() == [4, 4, 4] and len(set(draws[0].tolist())) == 12
-    with pytest.raises(UnseenError, match="one label a sample"):
+    with pytest.raises(UnseenError, match="one label per sample"):
         draw_shots(torch.zeros(5, 4, 4, dtype=torch.int64), 1, 3, torch.Generator())
 
 

@@ -204,7 +204,7 @@ def test_the_average_is_over_variants_draw_by_draw(tmp_path):
     ("change", "said"),
     [
         (('with = "ccsa"', 'with = "csa"'), 'row csa: no adaptation "csa"'),
-        (("set = { steps = 10 }", "set = { stpes = 10 }"), "row ccsa: ccsa has no setting stpes"),
+        (("set = { steps = 10 }", "set = { stpes = 10 }"), "row ccsa: settings of ccsa: unknown setting stpes"),
         (
             ('setting = "source kept"\n', ""),
             "two rows are called default erm 3-shot seed 0: give one a setting",

@@ -196,7 +196,7 @@ def test_a_killed_grid_goes_on_where_it_was_and_ends_with_the_same_bits(grid_fil
     [
         (('task = "your_own_task:waves"', ""), '"task" is missing'),
         (('method = "mixup"', 'method = "mixdown"'), 'row mixdown: no method "mixdown"'),
-        (("alpha = 0.1", "alfa = 0.1"), "row mixup, sharp: mixup has no setting alfa"),
+        (("alpha = 0.1", "alfa = 0.1"), "row mixup, sharp: set: unknown setting alfa"),
         (("alpha = 0.1", 'alpha = "much"'), "alpha must be a number"),
         (('setting = "sharp"\n', ""), "two rows are called mixup default"),
         (("[set]", "[sets]"), "unknown sets"),

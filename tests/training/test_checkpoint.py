@@ -1,4 +1,4 @@
-"""Saving and loading: same predictions, no code, whole files, clear errors."""
+"""Saving and loading of trained methods."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def trained():
     return unseen.fit(net, DataLoader(data, 10), steps=5, progress=False)
 
 
-def test_a_saved_net_comes_back_with_its_predictions_scores_and_threshold(trained, tmp_path):
+def test_load_restores_predictions_scores_and_threshold(trained, tmp_path):
     trained.save(tmp_path / "run")
     other = TinyNet()
     loaded = unseen.load(tmp_path / "run", other)
@@ -39,7 +39,7 @@ def test_a_saved_net_comes_back_with_its_predictions_scores_and_threshold(traine
     torch.testing.assert_close(score, loaded.uncertainty(x))
 
 
-def test_saving_twice_gives_the_same_bytes(trained, tmp_path):
+def test_saving_twice_writes_the_same_bytes(trained, tmp_path):
     for name in ("a", "b"):
         trained.save(tmp_path / name)
     assert (tmp_path / "a/model.safetensors").read_bytes() == (
@@ -59,7 +59,7 @@ def test_tied_weights_can_be_saved(tmp_path):
     unseen.load(tmp_path, Tied())
 
 
-def test_a_model_of_another_shape_is_refused_by_name(trained, tmp_path):
+def test_weights_of_another_shape_are_named(trained, tmp_path):
     trained.save(tmp_path)
     with pytest.raises(
         UnseenError,
@@ -69,7 +69,7 @@ def test_a_model_of_another_shape_is_refused_by_name(trained, tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["cut", "garbage", "gone", "foreign"])
-def test_a_damaged_file_is_named(trained, tmp_path, damage):
+def test_corrupt_weights_are_named(trained, tmp_path, damage):
     trained.save(tmp_path)
     path = tmp_path / "model.safetensors"
     content = path.read_bytes()
@@ -94,7 +94,7 @@ def test_a_damaged_file_is_named(trained, tmp_path, damage):
         ({"settings": 3}, "settings must be a table"),
     ],
 )
-def test_a_foreign_configuration_is_named(trained, tmp_path, change, text):
+def test_invalid_configuration_is_named(trained, tmp_path, change, text):
     trained.save(tmp_path)
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
@@ -102,6 +102,6 @@ def test_a_foreign_configuration_is_named(trained, tmp_path, change, text):
         unseen.load(tmp_path, TinyNet())
 
 
-def test_no_folder_no_run(tmp_path):
+def test_missing_folder_is_named(tmp_path):
     with pytest.raises(UnseenError, match=r"config.json does not exist: is .* a run folder"):
         unseen.load(tmp_path / "nowhere", TinyNet())

@@ -1,4 +1,4 @@
-"""From settings to a run: rates that decay, presets with typos, layers called by numbers."""
+"""Settings of a run: presets, overrides, schedules."""
 
 from __future__ import annotations
 
@@ -50,9 +50,7 @@ def test_every_optimizer_group_keeps_its_own_rate():
         ("uncertainty_guided", {"optimizer": "sgd", "lr": 0.01, "weight_decay": 0.001}),
     ],
 )
-def test_whatever_the_rates_and_the_optimizer_a_run_resumes_to_the_same_bits(
-    tmp_path, monkeypatch, method, overrides
-):
+def test_schedule_and_optimizer_resume_to_the_same_bits(tmp_path, monkeypatch, method, overrides):
     train(tiny_task(), method, tmp_path / "whole", overrides=overrides, progress=False)
     original = training.training_batch
 
@@ -68,14 +66,14 @@ def test_whatever_the_rates_and_the_optimizer_a_run_resumes_to_the_same_bits(
     assert weights(tmp_path / "whole") == weights(tmp_path / "run")
 
 
-def test_a_typo_in_a_preset_is_named(tmp_path):
+def test_unknown_setting_in_a_preset_is_named(tmp_path):
     with pytest.raises(
         UnseenError, match=r'preset "fast" of tiny: unknown setting step; known settings: steps'
     ):
         train(tiny_task(presets={"fast": {"step": 3}}), "erm", tmp_path / "run", progress=False)
 
 
-def test_layers_that_are_called_by_numbers_can_be_set():
+def test_layers_named_by_numbers_can_be_set():
     from unseen.methods import METHODS
     from unseen.schema import parse_settings
     from unseen.training.config import resolve
@@ -93,7 +91,7 @@ def test_layers_that_are_called_by_numbers_can_be_set():
     assert settings["sites"] == "0"
 
 
-def test_what_a_model_can_be_set_to_is_a_setting_of_the_run(tmp_path):
+def test_arguments_of_the_model_are_settings_of_the_run(tmp_path):
     import json
 
     from tiny import TinyNet
@@ -124,7 +122,7 @@ def test_what_a_model_can_be_set_to_is_a_setting_of_the_run(tmp_path):
         made.load(task)
 
 
-def test_a_models_setting_may_not_be_called_as_a_methods(tmp_path):
+def test_setting_of_both_model_and_method_is_refused(tmp_path):
     from tiny import TinyNet
 
     def confusing(*, lr: float = 0.1) -> TinyNet:
@@ -134,7 +132,7 @@ def test_a_models_setting_may_not_be_called_as_a_methods(tmp_path):
         train(tiny_task(model=confusing), "erm", tmp_path / "run", progress=False)
 
 
-def test_sgd_is_nesterovs_with_weight_decay_for_the_model_alone(tmp_path):
+def test_sgd_uses_nesterov_and_decays_only_the_model(tmp_path):
     import torch
     from tiny import TinyNet, tiny_batch
 
@@ -160,7 +158,7 @@ def test_sgd_is_nesterovs_with_weight_decay_for_the_model_alone(tmp_path):
         METHODS["erm"](TinyNet(), optimizer="lamb")
 
 
-def test_a_run_that_is_older_than_a_setting_goes_on(tmp_path):
+def test_run_older_than_a_setting_resumes(tmp_path):
     import json
 
     made = train(tiny_task(), "erm", tmp_path / "run", progress=False)
@@ -175,7 +173,7 @@ def test_a_run_that_is_older_than_a_setting_goes_on(tmp_path):
     )
 
 
-def test_a_run_that_is_older_than_noise_of_both_signs_had_positive_noise(tmp_path):
+def test_run_older_than_noise_sign_had_positive_noise(tmp_path):
     out = tmp_path / "r"
     overrides = {"noise": {"sign": "positive"}}
     told = train(tiny_task(), "uncertainty_guided", out, overrides=overrides, progress=False).config

@@ -33,14 +33,14 @@ def test_uncertainty_grows_away_from_the_source():
     assert net.uncertainty(3 * x + 2).mean() > 1.5 * net.uncertainty(x).mean()
 
 
-def test_uncertainty_before_training_says_what_to_do():
+def test_uncertainty_before_training_names_the_remedy():
     with pytest.raises(
         UnseenError, match=r"train with unseen.fit, or call unseen.calibrate"
     ):
         make().uncertainty(torch.randn(2, 2, 8, 8))
 
 
-def test_a_model_that_flattens_with_view_works_too():
+def test_model_that_flattens_with_view_trains():
     class View(TinyNet):
         def forward(self, x):
             h = self.conv1(x)
@@ -102,7 +102,7 @@ def test_alarm_says_what_score_and_threshold_say():
     assert net.domain_score(x) <= net.threshold(60, 0.01) < net.domain_score(3 * x + 2)
 
 
-def test_several_inputs_are_passed_on():
+def test_model_with_several_inputs_trains():
     class Two(TinyNet):
         def forward(self, x, scale):
             return super().forward(x * scale.view(-1, 1, 1, 1))
@@ -118,7 +118,7 @@ def test_several_inputs_are_passed_on():
     assert adapted(x[:5], torch.ones(5)).shape == (5, 3)
 
 
-def test_a_nan_loss_is_caught_at_its_step():
+def test_nan_loss_names_its_step():
     x, y = loader().dataset.tensors
     x = x.clone()
     x[25] = float("nan")
@@ -146,12 +146,12 @@ def test_a_nan_loss_is_caught_at_its_step():
         ([(torch.randn(3, 2, 8, 8), [0, 1, 2])], "y as a tensor of class indices"),
     ],
 )
-def test_a_bad_loader_is_named(data, text):
+def test_invalid_loader_is_named(data, text):
     with pytest.raises(UnseenError, match=text):
         unseen.fit(make(), data, steps=2, progress=False)
 
 
-def test_a_model_that_returns_no_logits_is_named():
+def test_model_without_logits_is_named():
     class Pair(TinyNet):
         def forward(self, x):
             return super().forward(x), x
@@ -164,12 +164,12 @@ def test_a_model_that_returns_no_logits_is_named():
 
 
 @pytest.mark.parametrize("steps", [0, -1, 2.5, True])
-def test_bad_steps_are_named(steps):
+def test_invalid_steps_are_named(steps):
     with pytest.raises(UnseenError, match="steps must be an integer"):
         unseen.fit(make(), loader(), steps=steps, progress=False)
 
 
-def test_an_unknown_device_is_named():
+def test_unknown_device_is_named():
     with pytest.raises(UnseenError, match="device must be auto, cpu or cuda"):
         unseen.fit(make(), loader(), steps=1, device="tpu", progress=False)
 
@@ -180,7 +180,7 @@ def test_progress_goes_to_stderr_only(capsys):
     assert captured.out == "" and "step 2/2" in captured.err and "loss" in captured.err
 
 
-def test_what_can_be_read_only_once_is_refused_before_training():
+def test_generator_is_refused_as_loader():
     data = [(torch.randn(4, 2, 8, 8), torch.tensor([0, 1, 2, 0]))]
     net = unseen.ERM(TinyNet())
     with pytest.raises(UnseenError, match="loader can be iterated only once"):
@@ -202,7 +202,7 @@ def test_nan_in_one_sample_cannot_silence_the_alarm():
         net.alarm(x[:0])
 
 
-def test_a_loader_without_a_length_serves():
+def test_loader_without_a_length_trains():
     class Stream(torch.utils.data.IterableDataset):
         def __iter__(self):
             x, y = loader().dataset.tensors
@@ -214,7 +214,7 @@ def test_a_loader_without_a_length_serves():
     assert len(net.detector.statistics.held_out) == 60
 
 
-def test_a_function_of_ones_own_transforms_any_input():
+def test_augment_accepts_a_function():
     seen = []
     data = [(torch.randn(6, 5), torch.arange(6) % 3)]
     model = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3))
@@ -229,13 +229,13 @@ def test_a_function_of_ones_own_transforms_any_input():
 
 
 @pytest.mark.parametrize("method", ["uncertainty_guided", "gud", "m_ada"])
-def test_a_method_that_would_never_start_says_so(method, caplog):
+def test_method_that_never_starts_warns(method, caplog):
     net = unseen.METHODS[method](TinyNet(), sites=["conv1"], embedding="fc1")
     unseen.fit(net, loader(), steps=2, progress=False)
     assert "this is ERM" in caplog.text
 
 
-def test_fine_tuning_refuses_labels_that_do_not_fit():
+def test_fine_tuning_refuses_invalid_labels():
     x, y = loader().dataset.tensors
     for labels in (y[:29], y[:29].tolist(), y[:0]):
         with pytest.raises(UnseenError, match="one label for each of the 30 samples"):

@@ -1,4 +1,4 @@
-"""What a person sees while something trains, on a terminal and off it, and the same numbers as TensorBoard curves."""
+"""Progress on a terminal and without one, and TensorBoard curves."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ method = "erm"
 
 
 def on_a_terminal(act, cwd, columns, seconds=120):
-    """What a function writes to a real terminal of that width; it runs in a fork, which need not import torch again."""
+    """Return what a function writes to a terminal of that width; a fork saves importing torch."""
     child, fd = pty.fork()
     if child == 0:
         code = 1
@@ -103,7 +103,7 @@ def plain(text):
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
 
 
-def test_train_on_a_terminal_of_80_columns_shows_a_live_line_with_every_number(tmp_path):
+def test_train_shows_a_live_line_on_a_narrow_terminal(tmp_path):
     seen = on_a_terminal(command(*TRAIN, "--out", "run"), tmp_path, columns=80)
     lines = [line for line in plain(seen).replace("\r", "\n").splitlines() if "loss" in line]
     assert any(
@@ -118,15 +118,16 @@ def test_train_on_a_terminal_of_80_columns_shows_a_live_line_with_every_number(t
     )
 
 
-def test_fit_on_a_terminal_shows_every_number(tmp_path):
+def test_fit_shows_a_live_line_on_a_terminal(tmp_path):
     text = plain(on_a_terminal(fit, tmp_path, columns=120))
     assert re.search(
-        r"erm\s+[━╸╺]+\s+\d+/300\s+loss \d+\.\d{3}\s+source accuracy [01]\.\d{3}\s+\d+\.\d/s\s+\d+ s left",
+        r"erm\s+[━╸╺]+\s+\d+/300\s+loss \d+\.\d{3}\s+source accuracy [01]\.\d{3}"
+        r"\s+\d+\.\d/s\s+\d+ s left",
         text,
     ), text
 
 
-def test_a_grid_on_a_terminal_shows_every_run_with_its_numbers(tmp_path):
+def test_grid_shows_every_run_on_a_terminal(tmp_path):
     (tmp_path / "grid.toml").write_text(BENCH)
     grid = replace(read_grid(tmp_path / "grid.toml"), runs=tmp_path / "runs")
     job = jobs_of(grid)[0]
@@ -153,20 +154,21 @@ def test_a_grid_on_a_terminal_shows_every_run_with_its_numbers(tmp_path):
     ), text
 
 
-def test_off_a_terminal_train_writes_plain_lines(tmp_path, monkeypatch, capsys):
+def test_train_prints_lines_without_a_terminal(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["unseen", *TRAIN, "--out", "run", "--json"])
     with contextlib.suppress(SystemExit):
         cli.main()
     said = capsys.readouterr()
     assert re.search(
-        r"mini_digits erm seed 0: step 8/8  loss \d\.\d+  source accuracy [01]\.\d+  \d+\.\d/s  0 s left\n",
+        r"mini_digits erm seed 0: step 8/8  loss \d\.\d+  source accuracy [01]\.\d+"
+        r"  \d+\.\d/s  0 s left\n",
         said.err,
     )
     assert "\x1b" not in said.err and json.loads(said.out)["run"] == "run"
 
 
-def test_plain_lines_come_now_and_then_and_tell_what_is_left(capsys, monkeypatch):
+def test_lines_are_rare_and_show_the_time_left(capsys, monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
     with TrainingProgress("a run", total=100) as shown:
@@ -181,7 +183,7 @@ def test_plain_lines_come_now_and_then_and_tell_what_is_left(capsys, monkeypatch
     ]
 
 
-def test_a_resumed_runs_speed_counts_its_own_steps_only(capsys, monkeypatch):
+def test_speed_of_a_resumed_run_counts_its_own_steps(capsys, monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
     with TrainingProgress("a run", total=100, done=90) as shown:
@@ -191,7 +193,7 @@ def test_a_resumed_runs_speed_counts_its_own_steps_only(capsys, monkeypatch):
     assert "0.2/s  20 s left" in capsys.readouterr().err
 
 
-def test_a_grid_off_a_terminal_tells_changes_at_once_and_the_rest_every_minute(capsys, monkeypatch):
+def test_grid_prints_changes_at_once_and_the_rest_every_minute(capsys, monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
     said = "loss 0.100  source accuracy 0.900"
@@ -220,7 +222,7 @@ def test_durations_are_formatted(seconds, text):
     assert format_seconds(seconds) == text
 
 
-def test_looking_at_the_accuracy_changes_nothing_that_is_learned():
+def test_progress_leaves_training_unchanged():
     def trained(progress):
         torch.manual_seed(0)
         data = TensorDataset(torch.rand(64, 8), torch.arange(64) % 3)
@@ -237,7 +239,7 @@ def test_looking_at_the_accuracy_changes_nothing_that_is_learned():
     assert all(torch.equal(loud[name], quiet[name]) for name in quiet)
 
 
-# ------------------------------------------------------------------------------------------------------ TensorBoard
+# ---- TensorBoard
 
 
 def curves(folder):
@@ -269,7 +271,7 @@ def test_tensorboard_curves_hold_every_record_of_the_training(tmp_path):
     assert any("sigma" in tag for tag in seen), "what the method logs is there too"
 
 
-def test_a_killed_run_goes_on_in_the_same_curves_with_no_step_told_twice(tmp_path, monkeypatch):
+def test_resumed_run_repeats_no_step_in_its_curves(tmp_path, monkeypatch):
     whole = train(tiny_task(), "erm", tmp_path / "whole", tensorboard=True, progress=False)
     steps = whole.config["loop"]["steps"]
     write, written = training.write_tensors, []
@@ -306,16 +308,14 @@ def test_a_killed_run_goes_on_in_the_same_curves_with_no_step_told_twice(tmp_pat
     assert [step for step, _ in seen["train/loss"]] == list(range(1, steps + 1))
 
 
-def test_a_finished_run_gets_its_curves_afterwards(tmp_path):
+def test_finished_run_gets_its_curves_on_resume(tmp_path):
     made = train(tiny_task(), "erm", tmp_path / "run", progress=False)
     assert not (made.folder / "tensorboard").exists()
     train(tiny_task(), "erm", tmp_path / "run", resume=True, tensorboard=True, progress=False)
     assert curves(made.folder / "tensorboard") == recorded(made)
 
 
-def test_without_the_package_the_error_says_what_to_install_and_nothing_is_written(
-    tmp_path, monkeypatch
-):
+def test_missing_tensorboard_names_the_package_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(UnseenError, match=r"pip install 'unseen\[tensorboard\]'"):
         train(tiny_task(), "erm", tmp_path / "run", tensorboard=True, progress=False)

@@ -1,4 +1,4 @@
-"""Runs on disk: killed ones resume to the same bits, targets are for the exam, errors leave nothing half-written."""
+"""Training into a folder: reproducible, resumable, and clean after errors."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ from unseen.training.train import train
 
 QUICK = {"steps": 12, "batch_size": 8, "log_every": 2, "checkpoint_every": 4}
 
+GUIDED = {"warmup": 3, "adversary": {"rounds": 2, "steps": 2}, "draws": 2}
+
 
 def data(shift=0.0, n=48):
     g = torch.Generator().manual_seed(3)
@@ -34,11 +36,19 @@ def data(shift=0.0, n=48):
 
 def tiny_task(**changes):
     task = Task(
-        name="tiny", summary="a toy", classes=3, model=TinyNet, sites=("conv1", "conv2"), embedding="fc1",
+        name="tiny",
+        summary="a toy",
+        classes=3,
+        model=TinyNet,
+        sites=("conv1", "conv2"),
+        embedding="fc1",
         source=Domain("near", lambda split: data()),
-        targets=(Domain("far", lambda split: data(2.0)), Domain("farther", lambda split: data(5.0))),
-        presets={"fast": {**QUICK, "uncertainty_guided": {"warmup": 3, "adversary": {"rounds": 2, "steps": 2}, "draws": 2}}},
-    )  # fmt: skip
+        targets=(
+            Domain("far", lambda split: data(2.0)),
+            Domain("farther", lambda split: data(5.0)),
+        ),
+        presets={"fast": {**QUICK, "uncertainty_guided": GUIDED}},
+    )
     return replace(task, **changes)
 
 
@@ -47,17 +57,18 @@ def weights(folder):
 
 
 @pytest.mark.parametrize("method", ["erm", "uncertainty_guided"])
-def test_the_same_seed_gives_the_same_file_and_another_does_not(tmp_path, method):
+def test_seed_determines_the_weights(tmp_path, method):
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
         train(tiny_task(), method, tmp_path / name, seed=seed, progress=False)
     assert weights(tmp_path / "a") == weights(tmp_path / "b") != weights(tmp_path / "c")
 
 
-def test_a_finished_run_holds_what_it_should_and_resuming_it_does_nothing(tmp_path):
+def test_resuming_a_finished_run_changes_no_file(tmp_path):
     out = tmp_path / "run"
     train(tiny_task(), "uncertainty_guided", out, progress=False)
     assert {p.name for p in out.iterdir()} == {
-        "config.json", "records.jsonl", "model.safetensors", "source.safetensors", "figures", "done",
+        "config.json", "records.jsonl", "model.safetensors", "source.safetensors", "figures",
+        "done",
     }  # fmt: skip
     before = {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in out.rglob("*") if p.is_file()}
     train(tiny_task(), "uncertainty_guided", out, resume=True, progress=False)
@@ -66,13 +77,14 @@ def test_a_finished_run_holds_what_it_should_and_resuming_it_does_nothing(tmp_pa
     }
 
 
-def test_records_are_flat_and_hold_what_the_figures_need(tmp_path):
+def test_records_and_snapshots_hold_what_the_figures_need(tmp_path):
     done = train(tiny_task(), "uncertainty_guided", tmp_path / "run", progress=False)
     records = done.records()
     assert all({"run", "step", "domain", "split", "metric", "value"} == set(r) for r in records)
     metrics = {r["metric"] for r in records if r["split"] == "train"}
     assert metrics >= {
-        "loss", "source_loss", "perturbed_loss", "mixed_loss", "transport", "sigma/conv1", "clamped/conv1", "sigma/conv2",
+        "loss", "source_loss", "perturbed_loss", "mixed_loss", "transport", "sigma/conv1",
+        "clamped/conv1", "sigma/conv2",
         "a", "b", "tau", "lambda", "seconds_per_step",
     }  # fmt: skip
     last = sorted((tmp_path / "run/figures").iterdir())[-1]
@@ -85,7 +97,7 @@ def test_records_are_flat_and_hold_what_the_figures_need(tmp_path):
     assert not torch.equal(before_ascent["embedding_plus"], arrays["embedding_plus"])
 
 
-def test_snapshots_and_logging_change_no_bit_of_the_training(tmp_path):
+def test_snapshots_and_logging_leave_training_unchanged(tmp_path):
     train(tiny_task(), "uncertainty_guided", tmp_path / "a", progress=False)
     task = tiny_task(
         presets={"fast": {**tiny_task().presets["fast"], "log_every": 1, "checkpoint_every": 1}}
@@ -100,7 +112,7 @@ class Interrupted(Exception):
 
 @pytest.mark.parametrize("method", ["erm", "uncertainty_guided"])
 @pytest.mark.parametrize("at", [2, 5, 9])
-def test_a_run_interrupted_anywhere_resumes_to_the_same_bits(tmp_path, monkeypatch, method, at):
+def test_interrupted_run_resumes_to_the_same_bits(tmp_path, monkeypatch, method, at):
     whole = train(tiny_task(), method, tmp_path / "whole", progress=False)
     original = training.training_batch
 
@@ -129,7 +141,7 @@ def test_a_run_interrupted_anywhere_resumes_to_the_same_bits(tmp_path, monkeypat
     assert told(whole) == told(resumed)
 
 
-def test_kill_9_and_resume_reach_the_same_bits(tmp_path):
+def test_killed_process_resumes_to_the_same_bits(tmp_path):
     """A real process, killed at an arbitrary moment after its first checkpoint, more than once."""
     words = [
         sys.executable,
@@ -185,7 +197,7 @@ def test_kill_9_and_resume_reach_the_same_bits(tmp_path):
     assert not list(cut.rglob(".*")), "what a kill in the middle of a write leaves is swept away"
 
 
-def test_training_is_given_the_source_and_nothing_else(tmp_path):
+def test_training_never_loads_a_target(tmp_path):
     def refuse(split):
         raise AssertionError("training touched a target")
 
@@ -199,7 +211,7 @@ def test_training_is_given_the_source_and_nothing_else(tmp_path):
         exam.evaluate(Run(tmp_path / "run"), task)
 
 
-def test_evaluate_gives_the_promised_keys_and_writes_records_once(tmp_path):
+def test_evaluate_returns_its_keys_and_writes_records_once(tmp_path):
     done = train(tiny_task(), "erm", tmp_path / "run", progress=False)
     for _ in range(2):
         result = exam.evaluate(done, tiny_task())
@@ -215,7 +227,7 @@ def test_evaluate_gives_the_promised_keys_and_writes_records_once(tmp_path):
     assert sorted(r["domain"] for r in tests) == ["far", "farther", "near"]
 
 
-def test_score_and_adapt_give_the_promised_keys(tmp_path):
+def test_score_and_adapt_return_their_keys(tmp_path):
     done = train(
         tiny_task(),
         "uncertainty_guided",
@@ -233,14 +245,14 @@ def test_score_and_adapt_give_the_promised_keys(tmp_path):
     assert len(set(adapted["after"])) > 1 and adapted["after_mean"] > adapted["before"]
 
 
-def test_a_run_without_heads_scores_with_a_named_fallback(tmp_path):
+def test_run_without_heads_names_its_fallback_score(tmp_path):
     done = train(tiny_task(), "erm", tmp_path / "run", progress=False)
     result = exam.score(done, tiny_task(), "far")
     assert result["score_name"] == "max_softmax" and result["fallback"]
 
 
 class Augmented(Dataset):
-    """A data set that draws random numbers of its own."""
+    """A data set that draws random numbers."""
 
     def __len__(self):
         return 24
@@ -249,7 +261,7 @@ class Augmented(Dataset):
         return data().tensors[0][i] + 0.1 * torch.randn(2, 8, 8), i % 3
 
 
-def test_a_run_on_data_that_draws_random_numbers_resumes_to_the_same_bits(tmp_path, monkeypatch):
+def test_run_on_random_data_resumes_to_the_same_bits(tmp_path, monkeypatch):
     task = tiny_task(source=Domain("near", lambda split: Augmented()))
     train(task, "erm", tmp_path / "whole", progress=False)
     original = training.training_batch
@@ -277,12 +289,12 @@ class OnDemand(Dataset):
         return data().tensors[0][i], i % 3
 
 
-def test_any_dataset_trains(tmp_path):
+def test_map_style_data_set_trains(tmp_path):
     task = tiny_task(source=Domain("near", lambda split: OnDemand()))
     assert train(task, "erm", tmp_path / "run", overrides={"steps": 2}, progress=False).done
 
 
-# ---------------------------------------------------------------------------------------------------- clear errors
+# ---- errors
 
 
 def wrong_labels(split):
@@ -320,13 +332,13 @@ def not_a_number(split):
         ({"embedding": "fc9"}, {}, 'no embedding "fc9"'),
     ],
 )
-def test_errors_at_the_start_leave_nothing_behind(tmp_path, changes, overrides, text):
+def test_early_error_leaves_no_folder(tmp_path, changes, overrides, text):
     with pytest.raises(UnseenError, match=text):
         train(tiny_task(**changes), "erm", tmp_path / "run", overrides=overrides, progress=False)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_site_that_is_never_reached_leaves_nothing_behind(tmp_path):
+def test_site_that_is_never_reached_leaves_no_folder(tmp_path):
     class Spare(TinyNet):
         def __init__(self):
             super().__init__()
@@ -338,7 +350,7 @@ def test_a_site_that_is_never_reached_leaves_nothing_behind(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_folder_in_use_is_not_overwritten(tmp_path):
+def test_folder_that_is_not_empty_is_not_overwritten(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(UnseenError, match="is not empty: add --resume"):
         train(tiny_task(), "erm", tmp_path, progress=False)
@@ -349,7 +361,7 @@ def test_a_folder_in_use_is_not_overwritten(tmp_path):
         train(tiny_task(), "erm", tmp_path / "notes.txt", progress=False)
 
 
-def test_resuming_with_other_settings_is_refused_by_name(tmp_path):
+def test_resume_with_another_setting_names_it(tmp_path):
     train(tiny_task(), "erm", tmp_path / "run", progress=False)
     for changed, text in (
         ({"overrides": {"lr": 0.5}}, "started with lr = 0.0001, now it is 0.5"),
@@ -359,7 +371,7 @@ def test_resuming_with_other_settings_is_refused_by_name(tmp_path):
             train(tiny_task(), "erm", tmp_path / "run", resume=True, progress=False, **changed)
 
 
-def test_a_corrupt_checkpoint_is_named(tmp_path, monkeypatch):
+def test_corrupt_checkpoint_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "calibrate", lambda *a: (_ for _ in ()).throw(Interrupted()))
     with pytest.raises(Interrupted):
         train(tiny_task(), "erm", tmp_path / "run", progress=False)
@@ -370,7 +382,7 @@ def test_a_corrupt_checkpoint_is_named(tmp_path, monkeypatch):
         train(tiny_task(), "erm", tmp_path / "run", resume=True, progress=False)
 
 
-def test_an_unfinished_run_cannot_be_evaluated(tmp_path):
+def test_unfinished_run_cannot_be_evaluated(tmp_path):
     with pytest.raises(UnseenError, match="no run"):
         exam.evaluate(Run(tmp_path / "none"), tiny_task())
     half = train(tiny_task(), "erm", tmp_path / "half", progress=False)
@@ -383,7 +395,7 @@ def test_an_unfinished_run_cannot_be_evaluated(tmp_path):
         exam.evaluate(Run(tmp_path / "saved"), tiny_task())
 
 
-def test_bad_questions_are_named(tmp_path):
+def test_invalid_arguments_are_named(tmp_path):
     done = train(tiny_task(), "erm", tmp_path / "run", progress=False)
     with pytest.raises(
         UnseenError, match='no domain "mars" in tiny; it has: source, near, far, farther'
@@ -413,14 +425,14 @@ def test_bad_questions_are_named(tmp_path):
         ),
     ],
 )
-def test_a_run_whose_files_were_spoilt_is_refused_by_name(tmp_path, name, content, said):
+def test_corrupt_file_of_a_run_is_named(tmp_path, name, content, said):
     done = train(tiny_task(), "erm", tmp_path / "run", progress=False)
     (tmp_path / "run" / name).write_bytes(content)
     with pytest.raises(UnseenError, match=said):
         exam.evaluate(done, tiny_task())
 
 
-def test_a_finished_run_without_its_model_is_not_called_finished(tmp_path):
+def test_finished_run_without_weights_is_an_error(tmp_path):
     train(tiny_task(), "erm", tmp_path / "run", progress=False)
     (tmp_path / "run/model.safetensors").unlink()
     with pytest.raises(UnseenError, match=r"is finished but model.safetensors is missing"):

@@ -1,4 +1,4 @@
-"""The words that adaptation methods share: what they are given, one step, and the loop around it. Read this first."""
+"""Base class of adaptation methods, and their data sets."""
 
 from __future__ import annotations
 
@@ -27,19 +27,17 @@ Needs = Literal["few labels", "the unlabelled target"]
 
 
 class Adaptation(nn.Module):
-    """Take a trained model to a new domain. Write step(); what it is given of that domain is said by `needs`.
+    """Adapt a trained model to a new domain. Subclasses write step(); `needs` names their data.
 
-    It works on a copy of the model, in eval mode: BatchNorm keeps the source's statistics. The keyword arguments of
-    __init__ are the settings, each kept as an attribute of the same name.
+    Works on a copy of the model in eval mode: BatchNorm keeps the statistics of the source. The
+    keyword arguments of __init__ are the settings, each an attribute of the same name.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     paper: ClassVar[str]
     needs: ClassVar[Needs]
-    settings_of = vars(Method)[
-        "settings_of"
-    ]  # read from the signatures, as a method's hyperparameters are
+    settings_of = vars(Method)["settings_of"]
 
     def __init__(
         self,
@@ -59,29 +57,29 @@ class Adaptation(nn.Module):
         self.embedding = embedding
         self.ignore_label = ignore_label
 
-    # ---- what an adaptation writes
+    # ---- to be written by a subclass
 
     def step(self, source: Batch, target: Batch, done: int) -> dict[str, Tensor]:
-        """One update, after `done` others; detached scalars to watch, "loss" among them.
+        """Update once, after `done` other steps; return detached scalars, "loss" among them.
 
-        `target` is of the labelled few, or unlabelled: then every label is -1.
+        The labels of an unlabelled target are all -1.
         """
         raise NotImplementedError
 
     def adapted(self) -> nn.Module:
-        """What the steps have led to: a model of the same shape as the one that was given."""
+        """Return the adapted model, of the same architecture as the given one."""
         return self.model
 
-    # ---- what every adaptation has
+    # ---- shared by all adaptations
 
     def settings(self) -> dict[str, Any]:
-        """The settings in force."""
+        """Return the current settings."""
         return {name: getattr(self, name) for name in self.settings_of()}
 
     def run(
         self, source: Dataset, target: Dataset, *, seed: int = 0, progress: bool = True
     ) -> nn.Module:
-        """Take all steps and give the adapted model; the one that was given is left as it was."""
+        """Take all steps and return the adapted model; the given one is unchanged."""
         if type(self).needs == UNLABELLED:
             target = Unlabelled(target)
         shown = TrainingProgress(self.name, self.steps, quiet=not progress)
@@ -90,11 +88,11 @@ class Adaptation(nn.Module):
         ):
             shown.metrics.update({name: float(value) for name, value in logs.items()})
         adapted = self.adapted().eval()
-        if spoilt := next(
-            (name for name, t in adapted.state_dict().items() if not t.isfinite().all()), None
-        ):
+        state = adapted.state_dict()
+        if bad := next((name for name, t in state.items() if not t.isfinite().all()), None):
             raise UnseenError(
-                f"{self.name}: {spoilt} of the adapted model is not finite: lower lr, or look for NaN in the data"
+                f"{self.name}: {bad} of the adapted model is not finite: "
+                "lower lr, or look for NaN in the data"
             )
         return adapted
 
@@ -118,10 +116,11 @@ class Adaptation(nn.Module):
         return torch.optim.Adam(learned, self.lr if lr is None else lr, fused=True)
 
     def _layer(self) -> str:
-        """The layer whose output is the embedding."""
+        """Return the layer whose output is the embedding."""
         if self.embedding is None:
             raise UnseenError(
-                f'{self.name} reads the model\'s embedding: name its last hidden layer, as embedding="fc2"'
+                f"{self.name} uses the model's embedding: name its last hidden layer, "
+                'such as embedding="fc2"'
             )
         submodule(self.model, self.embedding, "embedding")
         return self.embedding
@@ -130,7 +129,7 @@ class Adaptation(nn.Module):
         return width_at(self.model, self._layer())
 
     def _embed(self, x: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-        """The embedding, averaged over space if it has any, and the logits, from one pass."""
+        """Return the embedding, averaged over space, and the logits, from one pass."""
         with captured(self.model, (self._layer(),)) as seen:
             logits = self.model(*x)
         z = seen[self._layer()]
@@ -142,9 +141,9 @@ class Adaptation(nn.Module):
 
 
 def descend(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
-    """One step down the loss, for what this optimizer holds."""
+    """Take one step of this optimizer down the loss."""
     held = [p for group in optimizer.param_groups for p in group["params"]]
-    # Not .backward(): it would leave gradients in the other side of a game, the one that this step must not move.
+    # .backward() would also leave gradients in the opponent of a game, which must not move.
     for parameter, gradient in zip(
         held, torch.autograd.grad(loss, held, allow_unused=True), strict=True
     ):
@@ -153,7 +152,7 @@ def descend(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
 
 
 class Labelled(Dataset):
-    """The few labelled samples, in memory."""
+    """A few labelled samples, in memory."""
 
     def __init__(self, x: tuple[Tensor, ...], y: Tensor) -> None:
         self.x, self.y = x, y
@@ -166,7 +165,7 @@ class Labelled(Dataset):
 
 
 class Unlabelled(Dataset):
-    """A domain with its labels hidden: every one is -1, so that no adaptation can peep."""
+    """A data set whose labels are hidden: all are -1."""
 
     def __init__(self, data: Dataset) -> None:
         self.data = data
@@ -179,17 +178,19 @@ class Unlabelled(Dataset):
 
 
 def draw_shots(y: Tensor, shots: int, classes: int, generator: torch.Generator) -> Tensor:
-    """Indices of `shots` random samples of each class."""
+    """Return the indices of `shots` random samples of each class."""
     if y.dim() != 1:
         raise UnseenError(
-            f"shots are drawn by class, which needs one label a sample; these labels have shape {tuple(y.shape)}"
+            "shots are drawn by class, which needs one label per sample; "
+            f"these labels have shape {tuple(y.shape)}"
         )
     picks = []
     for label in range(classes):
         of_class = torch.nonzero(y == label).flatten()
         if len(of_class) < shots:
             raise UnseenError(
-                f"class {label} has {len(of_class)} labelled samples in this domain, {shots} were asked for"
+                f"class {label} has {len(of_class)} labelled samples in this domain, "
+                f"{shots} were asked for"
             )
         picks.append(of_class[torch.randperm(len(of_class), generator=generator)[:shots]])
     return torch.cat(picks)

@@ -1,4 +1,4 @@
-"""From data sets to batches: of a step, of a whole domain, of a random part."""
+"""Batches of a data set: of one step, of all samples, of a random part."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from unseen.nn.batch import inference_batch_size
 
 
 def load_split(domain: Domain, split: str) -> Dataset:
+    """Load a split of a domain; an error names a split that is missing or empty."""
     try:
         data = domain.load(split)
         empty = len(data) == 0  # type: ignore[arg-type]
@@ -28,7 +29,7 @@ def load_split(domain: Domain, split: str) -> Dataset:
 
 
 def training_batch(source: Dataset, size: int, seed: int, step: int) -> Batch:
-    """The batch of a step: a function of seed and step alone, so that a resumed run sees what it would have seen."""
+    """Return the batch of a step, a function of seed and step alone, as resuming requires."""
     total = len(source)  # type: ignore[arg-type]
     epoch, place = divmod(step, total // size)
     order = torch.randperm(total, generator=torch.Generator().manual_seed(seed * 1_000_003 + epoch))
@@ -36,12 +37,12 @@ def training_batch(source: Dataset, size: int, seed: int, step: int) -> Batch:
 
 
 def evaluation_size(data: Dataset) -> int:
-    """How many samples a batch may hold where nothing is learned: memory is the only bound."""
+    """Return the batch size for evaluation, which only memory limits."""
     return inference_batch_size(take(data, torch.zeros(1, dtype=torch.int64)).x)
 
 
 def batches_of(data: Dataset, size: int | None = None, limit: int | None = None) -> Iterator[Batch]:
-    """All samples in order; without a size, as many at a time as memory allows."""
+    """Yield all samples in order, or the first `limit`, in batches of `size`."""
     total = len(data)  # type: ignore[arg-type]
     size = evaluation_size(data) if size is None else size
     total = total if limit is None else min(total, limit)
@@ -50,13 +51,14 @@ def batches_of(data: Dataset, size: int | None = None, limit: int | None = None)
 
 
 def take(data: Dataset, index: Tensor) -> Batch:
+    """Return the samples at these indices as one batch."""
     if isinstance(data, TensorDataset):
         return Batch.of(data[index])
     return Batch.of(default_collate([data[i] for i in index.tolist()]))
 
 
 def subsample(data: Dataset, samples: int | None) -> Dataset:
-    """So many random samples of the data, the same at every call; all of it for None or where there are no more."""
+    """Return a random subset, the same at every call; all data for None or if there is less."""
     total = len(data)  # type: ignore[arg-type]
     if samples is None or samples >= total:
         return data
@@ -65,12 +67,12 @@ def subsample(data: Dataset, samples: int | None) -> Dataset:
     )
     if not isinstance(data, TensorDataset):
         return Subset(data, chosen.tolist())
-    part = copy.copy(data)  # keeps its kind, which may give more than its tensors
+    part = copy.copy(data)  # a subclass may yield more than its tensors
     part.tensors = tuple(t[chosen] for t in data.tensors)
     return part
 
 
 def random_part(data: Dataset, size: int) -> list[Batch]:
-    """A random part of the data, in batches: data on disk is often sorted by class."""
+    """Return `size` random samples in batches; data on disk is often sorted by class."""
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))  # type: ignore[arg-type]
     return [take(data, part) for part in order[:size].split(evaluation_size(data))]

@@ -1,4 +1,4 @@
-"""What a process should know of the machine it runs on."""
+"""The machine: device, processor and memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unseen.errors import UnseenError
 
 
 def pick_device(name: str | torch.device = "auto") -> torch.device:
-    """The device of that name; "auto" takes CUDA where there is one."""
+    """Return the device of that name; "auto" is CUDA if available."""
     if isinstance(name, torch.device):
         return name
     if name == "auto":
@@ -27,7 +27,7 @@ def pick_device(name: str | torch.device = "auto") -> torch.device:
 
 
 def processor() -> str:
-    """What computes here: the processor's name and the instructions torch uses of it, which decide a sum's last digits."""
+    """Return the processor and its instruction set, which determines the last digits of a sum."""
     name = platform.processor() or platform.machine()
     with contextlib.suppress(OSError, StopIteration):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -38,13 +38,14 @@ def processor() -> str:
 
 
 def keep_freed_memory() -> None:
-    """Let the C library keep freed blocks for the next step: asking the kernel anew costs a training step about 15 %.
+    """Let the C library keep freed memory, which speeds up a training step by about 15 %.
 
-    Meant for a process of our own (the command line, a benchmark); a library call must not change its host's allocator.
+    Only for processes of our own, such as the command line: a library must not change the
+    allocator of its host.
     """
     if not sys.platform.startswith("linux"):
         return
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc's; musl has none
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc only
     if mallopt is not None:
         M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
         mallopt(M_MMAP_THRESHOLD, 1 << 30)
@@ -52,17 +53,15 @@ def keep_freed_memory() -> None:
 
 
 def forget_peak_memory() -> None:
-    """Begin to count this process's peak memory anew, where the system lets it."""
+    """Reset the peak memory of this process, where the system allows it."""
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
     with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text(
-            "5"
-        )  # Linux: the high-water mark falls to what is in use now
+        Path("/proc/self/clear_refs").write_text("5")  # Linux: resets the high-water mark
 
 
 def peak_memory(device: torch.device) -> int | None:
-    """The most bytes held at once: by torch on a CUDA device, else by the whole process; None where nobody counts."""
+    """Return the peak memory in bytes: of torch on CUDA, else of the process; None if unknown."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     with contextlib.suppress(OSError, ValueError, StopIteration):

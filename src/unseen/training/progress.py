@@ -48,11 +48,19 @@ class TrainingProgress:
         if not quiet and sys.stderr.isatty():
             console = Console(stderr=True)
             bar = (BarColumn(20),) if console.width >= BAR_FROM else ()
+            title = Column(no_wrap=True, overflow="ellipsis")
+            fields = {"step": 5, "numbers": 10, "speed": 5, "left": 7}  # with their widths
             columns = (
-                TextColumn("[bold]{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis")), *bar,
-                *(TextColumn(f"{{task.fields[{part}]}}", table_column=Column(no_wrap=True, min_width=width))
-                  for part, width in (("step", 5), ("numbers", 10), ("speed", 5), ("left", 7))),
-            )  # fmt: skip
+                TextColumn("[bold]{task.description}", table_column=title),
+                *bar,
+                *(
+                    TextColumn(
+                        f"{{task.fields[{name}]}}",
+                        table_column=Column(no_wrap=True, min_width=width),
+                    )
+                    for name, width in fields.items()
+                ),
+            )
             self.live = Progress(*columns, console=console, expand=False)
 
     def __enter__(self) -> TrainingProgress:

@@ -1,4 +1,4 @@
-"""A run's records as TensorBoard curves: the event files are made from the records, so both always tell the same."""
+"""TensorBoard event files of a run, written from its records."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from typing import Any
 
 from unseen.errors import UnseenError
 
-NEEDED = "--tensorboard needs the package tensorboard, which cannot be imported here ({why}): pip install 'unseen[tensorboard]'"
+MISSING = (
+    "--tensorboard needs the package tensorboard, which cannot be imported ({reason}): "
+    "pip install 'unseen[tensorboard]'"
+)
 
 
 class Curves:
-    """Event files in a folder, a curve for each split and metric; with no folder, nothing is written."""
+    """Event files with one curve per split and metric; without a folder, nothing is written."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
@@ -22,7 +25,7 @@ class Curves:
             try:
                 from torch.utils.tensorboard import SummaryWriter
             except Exception as error:  # a broken protobuf raises a TypeError
-                raise UnseenError(NEEDED.format(why=error)) from error
+                raise UnseenError(MISSING.format(reason=error)) from error
             self._open = SummaryWriter
 
     def __enter__(self) -> Curves:
@@ -38,7 +41,7 @@ class Curves:
             self.writer.close()
 
     def restart(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Write the curves anew from the records: a resumed run goes on where its checkpoint is, with no step told twice."""
+        """Rewrite the event files from the records, so that a resumed run repeats no step."""
         if self.folder is None:
             return
         for old in self.folder.glob("events.out.tfevents.*"):
@@ -47,7 +50,7 @@ class Curves:
         self.add(records)
 
     def add(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Go on with these."""
+        """Append records."""
         if self.writer is None:
             return
         for record in records:

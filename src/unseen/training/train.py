@@ -106,7 +106,8 @@ def train(
     source, held_out = (load_split(task.source, split) for split in ("train", "val"))
     if (size := len(source)) < loop.batch_size:  # type: ignore[arg-type]
         raise UnseenError(
-            f"{task.source.name}/train has {size} samples, fewer than one batch of {loop.batch_size}"
+            f"{task.source.name}/train has {size} samples, "
+            f"fewer than one batch of {loop.batch_size}"
         )
     config[TRAINED_ON] = trained_on(task, source, held_out)
     for warning in net.warnings(loop.steps):
