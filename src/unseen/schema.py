@@ -80,7 +80,7 @@ def strict_type(annotation: Any) -> Any:
     if annotation is str:
         return Annotated[str, BeforeValidator(_layer_name)]
     if dataclasses.is_dataclass(annotation):
-        return _group_schema(annotation)
+        return _group_schema(typing.cast(type, annotation))
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Literal and len(arguments) > 1:  # a tag, which pydantic reads, has one choice
         return Annotated[annotation, BeforeValidator(_choice_filter(arguments))]
