@@ -13,6 +13,7 @@ from unseen.api import Batch, Domain, Method, Task
 from unseen.detection.accuracy import AccuracyEstimator, estimate_accuracy
 from unseen.detection.monitor import DomainMonitor
 from unseen.errors import UnseenError
+from unseen.experiments.monitor_run import open_monitor
 from unseen.methods import ERM, METHODS, UncertaintyGuided
 from unseen.tasks import TASKS
 from unseen.training.checkpoint import load_method
@@ -52,4 +53,5 @@ __all__ = [
     "estimate_accuracy",
     "fit",
     "load",
+    "open_monitor",
 ]

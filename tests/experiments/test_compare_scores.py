@@ -223,7 +223,7 @@ def test_runs_without_a_learned_scale_are_refused(tmp_path):
         light_task(),
         "uncertainty_guided",
         tmp_path / "run",
-        overrides={"steps": 5, "noise.kind": "deterministic"},
+        overrides={"steps": 5, "noise": {"kind": "deterministic"}},
         progress=False,
     )
     with pytest.raises(UnseenError, match="no learned noise scale, only max_softmax"):

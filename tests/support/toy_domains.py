@@ -1,4 +1,4 @@
-"""A task of seconds: a bright bar left, in the middle or right; unseen are the same bars in grain, in fog and in the dark."""
+"""A task of seconds: a bright bar left, centre or right; unseen: grain, fog and darkness."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ def make() -> Task:
         presets={
             "fast": {
                 "steps": 120, "batch_size": 32, "lr": 3e-3,
-                "uncertainty_guided": {"warmup": 20, "adversary": {"rounds": 5, "steps": 10}, "draws": 2},
+                "uncertainty_guided": {
+                    "warmup": 20, "adversary": {"rounds": 5, "steps": 10}, "draws": 2
+                },
             }
         },
     )  # fmt: skip
@@ -69,7 +71,7 @@ def make() -> Task:
 def assert_source_batches_alarm_as_rarely_as_stated(
     net: Method, size: int, batches: int = 500
 ) -> None:
-    """On data drawn anew, which the calibration has not seen, up to three standard errors of the share."""
+    """Check fresh data, which the calibration has not seen, up to three standard errors."""
     features = net.detector.look(bars(batches * size, seed=1000)[0]).features
     scores = net.detector.reduce(features.view(batches, size, -1).mean(1))
     for rate in (0.01, 0.05):

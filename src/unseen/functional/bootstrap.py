@@ -68,6 +68,6 @@ def bootstrap_interval(
 
 
 def bias_corrected_score(features: Tensor, reduce: Reduce, resamples: int) -> float:
-    """Return the score minus its bootstrap bias; absolute deviations are larger in small samples."""
+    """Return the score minus its bootstrap bias: small samples have larger deviations."""
     plain = float(reduce(features.mean(0)))
     return 2 * plain - float(resampled_scores(features, reduce, resamples).mean())

@@ -1,4 +1,4 @@
-"""Uncertainty scores: pure functions of logits, probabilities or features. Higher is less certain."""
+"""Uncertainty scores of logits, probabilities or features; higher is less certain."""
 
 from __future__ import annotations
 
