@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from unseen.cli.options import Json, emit
@@ -62,5 +62,14 @@ def _to_json(value: Any) -> Any:
 
 def _one_line(value: Any) -> Any:
     if isinstance(value, dict):
-        return ", ".join(f"{k}={_one_line(v)}" for k, v in value.items())
+        return ", ".join(f"{name}={_one_line(item)}" for name, item in _dotted(value))
     return ", ".join(map(str, value)) if isinstance(value, list) else value
+
+
+def _dotted(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the settings with dotted names, as --set takes them."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _dotted(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
