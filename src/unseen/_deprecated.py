@@ -149,10 +149,24 @@ NAMES = {
     "few_shot:Way": "experiments.adapt_grid:AdaptationSpec",
     "few_shot:FewShot": "experiments.adapt_grid:AdaptationGrid",
     "few_shot:read_few_shot": "experiments.adapt_grid:read_adaptation_grid",
-    "few_shot:run_few_shot": "experiments.adapt_grid:run_adaptation_grid",
-    "few_shot:write_few_shot": "experiments.adapt_grid:write_tables",
+    "few_shot:Adapting": "experiments.adapt_grid:PlannedAdaptation",
+    "few_shot:adaptings_of": "experiments.adapt_grid:plan_adaptations",
+    "few_shot:run_few_shot": "experiments.run_adapt_grid:run_adaptation_grid",
+    "few_shot:write_few_shot": "experiments.run_adapt_grid:write_tables",
     "adapting:Ground": "experiments.adapt:AdaptationData",
+    "adapting:Drawn": "experiments.adapt:AdaptedModel",
+    "adapting:one_draw": "experiments.adapt:adapt_once",
+    "adapting:held_back": "_deprecated:held_back",
+    "adapting:blended": "experiments.adapt:interpolate",
+    "grid:Job": "experiments.grid:PlannedRun",
+    "grid:jobs_of": "experiments.grid:plan_runs",
+    "earlier:published_runs": "experiments.published_runs:read_published_runs",
+    "earlier:earlier_run": "experiments.published_runs:find_published",
+    "earlier:why_not": "experiments.published_runs:find_mismatches",
+    "earlier:remarks_on": "experiments.published_runs:describe_mismatches",
+    "earlier:must_keep": "experiments.published_runs:check_nothing_lost",
     "pictures:pictures": "experiments.segmentation_images:draw_predictions",
+    "pictures:names_of": "experiments.segmentation_images:distinct_names",
     "demo:run": "experiments.demo:run_demo",
 }
 
@@ -205,6 +219,11 @@ class OldModuleFinder(MetaPathFinder, Loader):
             DeprecationWarning,
             stacklevel=2,
         )
+
+
+def held_back(start: Any, adapted: Any, worth: Any, bound: float) -> Any:
+    """Call `limit_source_loss`, whose argument `worth` is now called `metric`."""
+    return _load("experiments.adapt:limit_source_loss")(start, adapted, worth, bound)
 
 
 def module_attribute(package: str, name: str) -> Any:

@@ -27,7 +27,7 @@ from unseen.adaptation.base import Unlabelled, descend
 from unseen.cli import adapt as cli_adapt
 from unseen.cli import adaptations as cli_adaptations
 from unseen.experiments import evaluate as exam
-from unseen.experiments.adapt import Plan, adapt, blended, held_back
+from unseen.experiments.adapt import Plan, adapt, interpolate, limit_source_loss
 from unseen.training.run import Run
 from unseen.training.train import train
 
@@ -192,7 +192,7 @@ def test_interpolation_is_linear_in_the_weights():
     nn.init.constant_(end.weight, 3.0)
     end.running_mean.fill_(8.0)
     end.num_batches_tracked.fill_(7)
-    quarter = blended(start_, end, 0.25)
+    quarter = interpolate(start_, end, 0.25)
     assert quarter.weight.tolist() == [1.5, 1.5] and quarter.running_mean.tolist() == [2.0, 2.0]
     assert end.weight.tolist() == [3.0, 3.0] and quarter.num_batches_tracked == 0
 
@@ -206,7 +206,7 @@ def test_interpolation_keeps_source_loss_within_bound(bound, share):
     def worth(model: nn.Module) -> float:
         return 0.9 - 0.5 * model.weight.item()  # loses half a point for each step of the way
 
-    kept, gone = held_back(start_, end, worth, bound)
+    kept, gone = limit_source_loss(start_, end, worth, bound)
     assert share - 1 / 100 <= gone <= share and kept.weight.item() == pytest.approx(gone)
     assert worth(kept) >= 0.9 - bound - 1e-6
 
@@ -267,7 +267,7 @@ def test_adapted_run_can_be_evaluated_scored_and_adapted(tmp_path, method):
     assert again["before"] == pytest.approx(result["after"][0])
     visible = (p.name for p in tmp_path.iterdir() if not p.name.endswith(".lock"))
     assert sorted(visible) == ["adapted", "run"]
-    with pytest.raises(UnseenError, match="is there already: choose another --out"):
+    with pytest.raises(UnseenError, match="exists already: choose another --out"):
         adapt(begun, strips(), shots=5, out=tmp_path / "adapted", progress=False)
     with pytest.raises(UnseenError, match="cannot be trained further"):
         train(
@@ -290,8 +290,8 @@ def test_adapted_run_can_be_evaluated_scored_and_adapted(tmp_path, method):
             {"by": "magic", "shots": 3},
             'no adaptation "magic"; there are: fine_tune, fada, ccsa, dirt_t, se, sbada',
         ),
-        ({"by": "fada"}, "fada learns from a few labels: say how many of each class, as --shots 7"),
-        ({"by": "se", "shots": 3}, "se takes the unlabelled target: leave --shots out"),
+        ({"by": "fada"}, "fada needs labels: give their number per class, e.g. --shots 7"),
+        ({"by": "se", "shots": 3}, "se learns from the unlabelled target: omit --shots"),
         (
             {"shots": 3, "settings": {"stpes": 3}},
             "unknown setting stpes; known settings: steps, batch, lr",
@@ -339,7 +339,7 @@ def test_a_domain_without_labels_is_refused_before_anything_is_trained(
     hidden.tensors = (hidden.tensors[0], torch.full_like(hidden.tensors[1], -100))
     task = replace(task, targets=(Domain("right", lambda split: hidden),))
     monkeypatch.setattr(
-        "unseen.experiments.adapt.one_draw", lambda *_, **__: pytest.fail("it trained first")
+        "unseen.experiments.adapt.adapt_once", lambda *_, **__: pytest.fail("it trained first")
     )
     with pytest.raises(UnseenError, match="no labels that count"):
         adapt(trained, task, shots=None, by="dirt_t", out=tmp_path / "out", progress=False)
@@ -372,7 +372,7 @@ def test_adapt_command_adapts_saves_and_refuses_to_overwrite(
     with pytest.raises(SystemExit) as ended:
         cli.main(tokens)
     refused = capsys.readouterr()
-    assert ended.value.code == 2 and "adapted is there already" in refused.err
+    assert ended.value.code == 2 and "adapted exists already" in refused.err
     assert refused.out == ""
 
 

@@ -15,7 +15,7 @@ from toy_domains import BarNet, bars, make
 import unseen
 from unseen import UnseenError
 from unseen.experiments.evaluate import evaluate
-from unseen.experiments.published_runs import published_runs
+from unseen.experiments.published_runs import read_published_runs
 from unseen.methods import METHODS
 from unseen.migration import FORMAT, LOOP_NAMES, migrate_config
 from unseen.nn.tensor_files import read_tensors
@@ -100,7 +100,7 @@ def test_saved_method_loads_with_the_same_predictions(old):
     [(0, {}), (1, {"warmup": 10}), (2, {"warmup": 10, "mixup": None, "adversary": None})],
 )
 def test_published_run_counts_for_the_same_settings(row, overrides):
-    published = published_runs(FOLDER / "results")[row]
+    published = read_published_runs(FOLDER / "results")[row]
     method = METHODS[published.config["method"]]
     chosen = resolve(make(), method, "fast", {"steps": 40, "checkpoint_every": 20, **overrides})
     net = method(make().model(), **chosen.method)

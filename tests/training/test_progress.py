@@ -25,7 +25,8 @@ import unseen
 from unseen import cli
 from unseen.errors import UnseenError
 from unseen.experiments import run_grid as bench
-from unseen.experiments.grid import jobs_of, read_grid
+from unseen.experiments.grid import plan_runs, read_grid
+from unseen.experiments.workers import Job
 from unseen.training import progress
 from unseen.training import train as training
 from unseen.training.progress import GridProgress, RunState, TrainingProgress, format_seconds
@@ -130,8 +131,8 @@ def test_fit_shows_a_live_line_on_a_terminal(tmp_path):
 def test_grid_shows_every_run_on_a_terminal(tmp_path):
     (tmp_path / "grid.toml").write_text(BENCH)
     grid = replace(read_grid(tmp_path / "grid.toml"), runs=tmp_path / "runs")
-    job = jobs_of(grid)[0]
-    job.state = "running"
+    job = plan_runs(grid)[0]
+    running = Job(job.label, print, (), tmp_path / "log", lambda: True, "running")
     made = train(
         bench.task_named("mini_digits"), "erm", job.folder, overrides=grid.set, progress=False
     )
@@ -141,10 +142,10 @@ def test_grid_shows_every_run_on_a_terminal(tmp_path):
     def act():
         with GridProgress("grid.toml") as shown:
             shown.show(
-                [bench._standing(job)._replace(step=1), RunState("erm seed 1", "waiting", 0, 4, "")]
+                [bench.run_state(job, running)._replace(step=1), RunState("erm seed 1", "waiting", 0, 4, "")]
             )
             time.sleep(0.2)
-            shown.show([bench._standing(job), RunState("erm seed 1", "waiting", 0, 4, "")])
+            shown.show([bench.run_state(job, running), RunState("erm seed 1", "waiting", 0, 4, "")])
 
     text = plain(on_a_terminal(act, tmp_path, columns=120))
     assert re.search(r"grid.toml: 1 running, 1 waiting, about 0 s left", text)

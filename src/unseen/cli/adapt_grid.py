@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Annotated
 
 from unseen.cli.options import Count, Flag, Json, emit, say
-from unseen.experiments.adapt_grid import read_adaptation_grid, run_adaptation_grid, write_tables
+from unseen.experiments.adapt_grid import read_adaptation_grid
+from unseen.experiments.run_adapt_grid import run_adaptation_grid, write_tables
 
 
 def adapt_grid(

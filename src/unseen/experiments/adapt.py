@@ -1,4 +1,4 @@
-"""A finished run, adapted to an unseen domain: what it did for the domain, what it did to the source, and a run to deploy."""
+"""Adapt a finished run to an unseen domain; report the metric on that domain and on the source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -39,17 +39,17 @@ from unseen.training.fit import calibrate
 from unseen.training.identity import check_seed, commit_here
 from unseen.training.run import Run
 
-HALVINGS = 7  # of the way back to the start: places its length to 1 %
+BISECTIONS = 7  # of the interpolation coefficient: determine it to 1 %
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How to adapt: by which method, with what settings and how many labels, and what it may cost the source."""
+    """How to adapt: the method, its settings, the number of labels and the bound on the source."""
 
     by: type[Adaptation]
     settings: dict[str, Any]
-    shots: int | None  # labels a class; None where the method takes the whole target without labels
-    keep_source: float | None = None  # how much of the metric the held-out source may lose, in 0..1
+    shots: int | None  # labels per class; None for methods that use the unlabelled target
+    keep_source: float | None = None  # how much the metric on the held-out source may fall, in 0..1
 
     @classmethod
     def of(
@@ -60,35 +60,26 @@ class Plan:
         settings: Mapping[str, Any],
         keep_source: float | None = None,
     ) -> Plan:
-        """A plan, if the settings are the method's and the labels are what it needs."""
+        """Return a plan after checking the settings and the number of labels."""
         kind = adaptation_named(by)
         construct_settings(kind.settings_of(), settings, f"settings of {by}", by)
         if cls.needs_labels(by) and shots is None:
-            raise UnseenError(
-                f"{by} learns from a few labels: say how many of each class, as --shots 7"
-            )
+            raise UnseenError(f"{by} needs labels: give their number per class, e.g. --shots 7")
         if not cls.needs_labels(by) and shots is not None:
-            raise UnseenError(f"{by} takes {kind.needs}: leave --shots out")
+            raise UnseenError(f"{by} learns from {kind.needs}: omit --shots")
         if shots is not None:
             check_int("shots", shots, 1)
         if keep_source is not None:
-            check_fraction(
-                "keep_source (0.02 allows the source to lose 2 points)",
-                keep_source,
-                zero=True,
-                one=True,
-            )
-        made = kind(
-            net.model, **{"embedding": net.embedding, "ignore_label": net.ignore_label, **settings}
-        )
-        return cls(kind, made.settings(), shots, keep_source)
+            name = "keep_source (0.02 allows the source to lose 2 points)"
+            check_fraction(name, keep_source, zero=True, one=True)
+        common = {"embedding": net.embedding, "ignore_label": net.ignore_label}
+        return cls(kind, kind(net.model, **{**common, **settings}).settings(), shots, keep_source)
 
     @staticmethod
     def needs_labels(by: str) -> bool:
         return adaptation_named(by).needs == FEW_LABELS
 
-    def told(self) -> dict[str, Any]:
-        """The plan as a configuration on disk has it."""
+    def to_config(self) -> dict[str, Any]:
         return {
             "with": self.by.name,
             "settings": self.settings,
@@ -98,19 +89,18 @@ class Plan:
 
 
 class AdaptationData:
-    """The data of a task that one unseen domain's adaptation is about, each split read once."""
+    """The splits that adaptation to one unseen domain needs, each loaded once."""
 
     def __init__(self, task: Task, domain: str | None) -> None:
         names = [d.name for d in task.targets]
+        choices = ", ".join(names)
         if domain is None and len(names) > 1:
             raise UnseenError(
-                f"{task.name} has several unseen domains: name one with --domain, of {', '.join(names)}"
+                f"{task.name} has several unseen domains: add --domain, one of {choices}"
             )
         self.task, self.target = task, task.domain(names[0] if domain is None else domain)
         if self.target is task.source:
-            raise UnseenError(
-                f"{domain} is the source: name an unseen domain, one of {', '.join(names)}"
-            )
+            raise UnseenError(f"{domain} is the source: name an unseen domain, one of {choices}")
         self.pool, self.test = load_split(self.target, "train"), load_split(self.target, "test")
         self.source, self.held_out, self.source_test = (
             load_split(task.source, split) for split in ("train", "val", "test")
@@ -118,88 +108,87 @@ class AdaptationData:
 
     @cached_property
     def labels(self) -> torch.Tensor:
-        """Of the pool: every draw of shots needs them, and reading them reads the pool."""
+        """Labels of the pool; cached because reading them reads the whole pool."""
         return torch.cat([batch.y for batch in batches_of(self.pool)])
 
     def shots(self, shots: int, seed: int) -> Labelled:
-        """So many labelled samples of each class, at random."""
-        chosen = draw_shots(
-            self.labels, shots, self.task.classes, torch.Generator().manual_seed(seed)
-        )
+        """Draw `shots` labelled samples of each class."""
+        generator = torch.Generator().manual_seed(seed)
+        chosen = draw_shots(self.labels, shots, self.task.classes, generator)
         return Labelled(*take(self.pool, chosen))
 
-    def worth(self, net: Method, data: Dataset, model: nn.Module | None = None) -> float:
+    def evaluate(self, net: Method, data: Dataset, model: nn.Module | None = None) -> float:
         """Return the task's metric of the method, with the weights of `model` if one is given."""
         net = net if model is None else with_model(net, model)
         return evaluate_metric(self.task.metric, net, data, net.ignore_label).value
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """One adapted model, and how much of the way to it was gone."""
+class AdaptedModel(NamedTuple):
+    """An adapted model and its interpolation coefficient: 0 is the start, 1 is fully adapted."""
 
     model: nn.Module
-    share: float
+    coefficient: float
 
 
-def one_draw(
-    net: Method, ground: AdaptationData, plan: Plan, seed: int, progress: bool = True
-) -> Drawn:
-    """Adapt once; the seed owns the shots and every other random number."""
-    target = ground.pool if plan.shots is None else ground.shots(plan.shots, seed)
+def adapt_once(
+    net: Method, data: AdaptationData, plan: Plan, seed: int, progress: bool = True
+) -> AdaptedModel:
+    """Adapt a method; the seed determines the shots and all other random numbers."""
+    target = data.pool if plan.shots is None else data.shots(plan.shots, seed)
     adapted = adapted_model(
         plan.by.name,
         net.model,
-        ground.source,
+        data.source,
         target,
         seed=seed,
         progress=progress,
         **plan.settings,
     )
     if plan.keep_source is None:
-        return Drawn(adapted, 1.0)
-    order = torch.randperm(len(ground.held_out), generator=torch.Generator().manual_seed(0))  # type: ignore[arg-type]
-    checked = Subset(ground.held_out, order[:MAX_SAMPLES].tolist())
+        return AdaptedModel(adapted, 1.0)
+    generator = torch.Generator().manual_seed(0)
+    order = torch.randperm(len(data.held_out), generator=generator)  # type: ignore[arg-type]
+    sample = Subset(data.held_out, order[:MAX_SAMPLES].tolist())
 
-    def worth(model: nn.Module) -> float:
-        return ground.worth(net, checked, model)
+    def source_metric(model: nn.Module) -> float:
+        return data.evaluate(net, sample, model)
 
-    return Drawn(*held_back(net.model, adapted, worth, plan.keep_source))
+    return limit_source_loss(net.model, adapted, source_metric, plan.keep_source)
 
 
-def held_back(
-    start: nn.Module, adapted: nn.Module, worth: Callable[[nn.Module], float], bound: float
-) -> tuple[nn.Module, float]:
-    """The adapted model if it is worth at most `bound` less than the start, else the furthest point towards it that is.
+def limit_source_loss(
+    start: nn.Module, adapted: nn.Module, metric: Callable[[nn.Module], float], bound: float
+) -> AdaptedModel:
+    """Return the model closest to the adapted one that loses at most `bound` of the metric.
 
-    The way is the straight line between the weights; its length is halved, so the answer keeps the bound wherever the
-    worth may jump on the way.
+    Candidates lie on the line between the weights of the start and of the adapted model. The
+    coefficient is bisected: the result keeps the bound even where the metric is not monotonic.
     """
-    least = worth(start) - bound - 1e-9  # accuracies are sums of floats
-    if worth(adapted) >= least:
-        return adapted, 1.0
-    kept, low, high = blended(start, adapted, 0.0), 0.0, 1.0
-    for _ in range(HALVINGS):
+    least = metric(start) - bound - 1e-9  # accuracies are sums of floats
+    if metric(adapted) >= least:
+        return AdaptedModel(adapted, 1.0)
+    best, low, high = interpolate(start, adapted, 0.0), 0.0, 1.0
+    for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        tried = blended(start, adapted, middle)
-        if worth(tried) >= least:
-            kept, low = tried, middle
+        candidate = interpolate(start, adapted, middle)
+        if metric(candidate) >= least:
+            best, low = candidate, middle
         else:
             high = middle
-    return kept, low
+    return AdaptedModel(best, low)
 
 
-def blended(start: nn.Module, adapted: nn.Module, share: float) -> nn.Module:
-    """A model whose every weight is that share of the way from the start to the adapted one."""
-    between = copy.deepcopy(adapted)
+def interpolate(start: nn.Module, adapted: nn.Module, coefficient: float) -> nn.Module:
+    """Return a model with weights between the start (0) and the adapted model (1)."""
+    model = copy.deepcopy(adapted)
     first, last = start.state_dict(), adapted.state_dict()
-    between.load_state_dict(
+    model.load_state_dict(
         {
-            name: torch.lerp(first[name], t, share) if t.is_floating_point() else first[name]
+            name: torch.lerp(first[name], t, coefficient) if t.is_floating_point() else first[name]
             for name, t in last.items()
         }
     )
-    return between
+    return model
 
 
 def adapt(
@@ -217,37 +206,38 @@ def adapt(
     device: str = "auto",
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Adapt a run several times, with fresh shots; what it did for the domain and to the source. The first goes to `out`."""
+    """Adapt a run `draws` times, each with new shots, and return the metrics before and after.
+
+    The first adapted model is saved as a run in `out`.
+    """
     net = run.load(task, device)
     plan = Plan.of(net, by, shots, settings or {}, keep_source)
     draws = (5 if plan.shots else 1) if draws is None else check_int("draws", draws, 1)
     check_seed(seed)
-    if (
-        out is not None
-        and Path(out).exists()
-        and (not Path(out).is_dir() or any(Path(out).iterdir()))
-    ):
-        raise UnseenError(f"{out} is there already: choose another --out")
-    ground = AdaptationData(task, domain)
-    # Before anything is trained: this is where a domain without labels is found out.
-    before, source_before = (
-        ground.worth(net, data) for data in (ground.test, ground.source_test)
-    )
-    after, source_after, shares = [], [], []
+    if out is not None:
+        _check_new(Path(out))
+    data = AdaptationData(task, domain)
+    # Evaluated before anything is trained: a domain without labels fails here.
+    before, source_before = (data.evaluate(net, d) for d in (data.test, data.source_test))
+    after, source_after, coefficients = [], [], []
     for draw in range(draws):
-        drawn = one_draw(net, ground, plan, draw_seed(seed, draw), progress)
-        after.append(ground.worth(net, ground.test, drawn.model))
-        source_after.append(ground.worth(net, ground.source_test, drawn.model))
-        shares.append(drawn.share)
+        adapted = adapt_once(net, data, plan, draw_seed(seed, draw), progress)
+        after.append(data.evaluate(net, data.test, adapted.model))
+        source_after.append(data.evaluate(net, data.source_test, adapted.model))
+        coefficients.append(adapted.coefficient)
         if draw == 0 and out is not None:
-            figures = {ground.target.name: after[0], task.source.name: source_after[0]}
-            told = {**plan.told(), "seed": draw_seed(seed, draw), "share": drawn.share}
-            save_adapted(run, net, ground, drawn.model, told, figures, Path(out))
+            metrics = {data.target.name: after[0], task.source.name: source_after[0]}
+            config = {
+                **plan.to_config(),
+                "seed": draw_seed(seed, draw),
+                "share": adapted.coefficient,
+            }
+            save_adapted(run, net, data, adapted.model, config, metrics, Path(out))
     spread, source_spread = (
         torch.tensor(values, dtype=torch.float64) for values in (after, source_after)
     )
     return {
-        "domain": ground.target.name,
+        "domain": data.target.name,
         "metric": task.metric,
         "with": by,
         "start": net.name,
@@ -262,9 +252,14 @@ def adapt(
         "source_after": math.fsum(source_after) / draws,
         "source_after_std": float(source_spread.std()) if draws > 1 else 0.0,
         "keep_source": keep_source,
-        "shares": shares,
+        "shares": coefficients,
         "out": None if out is None else str(out),
     }
+
+
+def _check_new(out: Path) -> None:
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UnseenError(f"{out} exists already: choose another --out")
 
 
 def draw_seed(seed: int, draw: int) -> int:
@@ -274,37 +269,40 @@ def draw_seed(seed: int, draw: int) -> int:
 def save_adapted(
     run: Run,
     net: Method,
-    ground: AdaptationData,
+    data: AdaptationData,
     adapted: nn.Module,
-    told: dict[str, Any],
-    figures: dict[str, float],
+    settings: dict[str, Any],
+    metrics: dict[str, float],
     out: Path,
 ) -> None:
-    """A run folder with the adapted weights, its source statistics taken anew: `unseen evaluate` and `score` load it."""
-    task, config = ground.task, run.config
-    net = copy.deepcopy(net)
-    net.model.load_state_dict(adapted.state_dict())
+    """Save an adapted model as a run, with newly computed source statistics."""
+    task, config = data.task, run.config
+    net = with_model(net, adapted)
     net.eval()
-    calibrate(net, random_part(ground.source, MAX_SAMPLES), random_part(ground.held_out, MAX_SAMPLES))
-    told = {"from": config["run"], "folder": str(run.folder), "domain": ground.target.name, **told}
-    digest = hashlib.sha256(
-        json.dumps({**told, "folder": ""}, sort_keys=True).encode()
-    ).hexdigest()[:8]
-    at = {"run": digest, "step": config["loop"]["steps"], "metric": task.metric}
-    held_out = ground.worth(net, ground.held_out)
-    records = [{**at, "domain": task.source.name, "split": "val", "value": held_out}]
+    calibrate(net, random_part(data.source, MAX_SAMPLES), random_part(data.held_out, MAX_SAMPLES))
+    adaptation = {
+        "from": config["run"],
+        "folder": str(run.folder),
+        "domain": data.target.name,
+        **settings,
+    }
+    identity = json.dumps({**adaptation, "folder": ""}, sort_keys=True)
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
+    record = {"run": digest, "step": config["loop"]["steps"], "metric": task.metric}
+    held_out = data.evaluate(net, data.held_out)
+    records = [{**record, "domain": task.source.name, "split": "val", "value": held_out}]
     records += [
-        {**at, "domain": name, "split": "test", "value": value} for name, value in figures.items()
+        {**record, "domain": name, "split": "test", "value": value}
+        for name, value in metrics.items()
     ]
     with locked(out):
-        making = out.with_name(f".{out.name}.{os.getpid()}")  # renamed when it is whole
+        temporary = out.with_name(f".{out.name}.{os.getpid()}")  # renamed when it is complete
         try:
-            save_method(
-                net, making, {**config, "run": digest, "adapted": {**told, "commit": commit_here()}}
-            )
-            Run(making).rewrite(records)
-            write_atomically(making / "done", b"")
-            making.replace(out)
+            config = {**config, "run": digest, "adapted": {**adaptation, "commit": commit_here()}}
+            save_method(net, temporary, config)
+            Run(temporary).rewrite(records)
+            write_atomically(temporary / "done", b"")
+            temporary.replace(out)
         except BaseException:
-            shutil.rmtree(making, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
             raise

@@ -1,4 +1,4 @@
-"""The main job on embedded data, from training to a report."""
+"""The demo: train, evaluate, score and report on data that is bundled with the package."""
 
 from __future__ import annotations
 
@@ -6,79 +6,71 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from unseen.experiments import evaluate as exam
 from unseen.experiments.compare_scores import compare
+from unseen.experiments.evaluate import evaluate, score
 from unseen.report.tables import percent, show
 from unseen.report.write import write_report
 from unseen.tasks import task_named
-from unseen.training import train as training
+from unseen.training.train import train
 
 METHODS = ("erm", "uncertainty_guided")
-KEPT = 3  # weights kept on the way: the report shows how unseen domains fared while the source was learned
+CHECKPOINTS = 3  # the report shows the accuracy on unseen domains during training
+SAMPLES = 300  # per domain, in the comparison of scores
 
 
 def run_demo(
     out: Path, *, seed: int = 0, overrides: dict[str, Any] | None = None, device: str = "auto"
 ) -> dict[str, Any]:
-    """Train both methods on mini_digits, evaluate, score, report; runs that are already there are not trained again."""
+    """Train both methods on mini_digits, evaluate, score and report; finished runs are reused."""
     task = task_named("mini_digits")
-    settings = {"num_checkpoints": KEPT, **(overrides or {})}
-    trained = {}
+    settings = {"num_checkpoints": CHECKPOINTS, **(overrides or {})}
+    runs, results = {}, {}
     for method in METHODS:
         folder = out / f"{method}-seed{seed}"
-        trained[method] = training.train(
+        runs[method] = train(
             task, method, folder, overrides=settings, seed=seed, resume=True, device=device
         )
-    results = {
-        method: exam.evaluate(done, task, device, kept=True) for method, done in trained.items()
-    }
-    for done in trained.values():
-        shutil.rmtree(
-            done.folder / "kept", ignore_errors=True
-        )  # examined: their figures are in the records now
+        results[method] = evaluate(runs[method], task, device, kept=True)
+        shutil.rmtree(folder / "kept", ignore_errors=True)  # their metrics are in the records
     accuracy = {
         method: {
-            task.source.name: r["source"]["accuracy"],
-            **{d: v["accuracy"] for d, v in r["domains"].items()},
+            task.source.name: result["source"]["accuracy"],
+            **{name: domain["accuracy"] for name, domain in result["domains"].items()},
         }
-        for method, r in results.items()
+        for method, result in results.items()
     }
-    names = [task.source.name, *(d.name for d in task.targets)]
+    ours = runs["uncertainty_guided"]
     scores = {
-        name: exam.score(trained["uncertainty_guided"], task, name, device=device) for name in names
+        name: score(ours, task, name, device=device)
+        for name in (task.source.name, *(d.name for d in task.targets))
     }
-    compare(
-        [trained["uncertainty_guided"]],
-        task,
-        out / "uncertainty",
-        samples=300,
-        device=device,
-        progress=False,
-    )
-    report = write_report(
-        [*(done.folder for done in trained.values()), out / "uncertainty"], out / "report"
-    )
+    compare([ours], task, out / "uncertainty", samples=SAMPLES, device=device, progress=False)
+    folders = [*(run.folder for run in runs.values()), out / "uncertainty"]
+    report = write_report(folders, out / "report")
     return {
         "accuracy": accuracy,
-        "average": {method: r["average"] for method, r in results.items()},
+        "average": {method: result["average"] for method, result in results.items()},
         "uncertainty": {
-            n: {k: s[k] for k in ("score", "threshold", "alarm", "n")} for n, s in scores.items()
+            name: {key: s[key] for key in ("score", "threshold", "alarm", "n")}
+            for name, s in scores.items()
         },
         "report": report["page"],
-        "runs": {method: str(done.folder) for method, done in trained.items()},
+        "runs": {method: str(run.folder) for method, run in runs.items()},
     }
 
 
 def show_result(result: dict[str, Any]) -> None:
-    """The table, what to try next, and the path of the report."""
-    uncertainty = result["uncertainty"]
-    domains = list(uncertainty)
+    """Print the table, commands to try next and the path of the report."""
     rows = []
-    for index, domain in enumerate(domains):
-        values = [percent(result["accuracy"][m][domain]) for m in METHODS]
-        alarm = "ALARM" if uncertainty[domain]["alarm"] else "-"
-        name = f"{domain} (source, held out)" if index == 0 else domain
-        rows.append([name, *values, f"{uncertainty[domain]['score']:.3f}", alarm])
+    for index, (domain, scored) in enumerate(result["uncertainty"].items()):
+        rows.append(
+            [
+                f"{domain} (source, held out)" if index == 0 else domain,
+                *(percent(result["accuracy"][method][domain]) for method in METHODS),
+                f"{scored['score']:.3f}",
+                "ALARM" if scored["alarm"] else "-",
+            ]
+        )
     rows.append(["average, unseen", *(percent(result["average"][m]) for m in METHODS), "", ""])
     show(
         "accuracy in %, trained on the source only",
@@ -87,12 +79,8 @@ def show_result(result: dict[str, Any]) -> None:
     )
     run = result["runs"]["uncertainty_guided"]
     print("\nwhat to try next:")
-    print(
-        f"  unseen score {run} --domain street --batch 64     # would 64 unlabelled images have warned you?"
-    )
-    print(f"  unseen adapt {run} --domain street --shots 10     # ten labels a class")
-    print(
-        "  unseen train mini_digits --out runs/mine --set noise.kind=random_gaussian   # an ablation"
-    )
+    print(f"  unseen score {run} --domain street --batch 64   # do 64 unlabelled images alarm?")
+    print(f"  unseen adapt {run} --domain street --shots 10   # ten labels per class")
+    print("  unseen train mini_digits --out runs/gaussian --set noise.kind=random_gaussian")
     print("  your own model: the example in README.md")
     print(f"\nthe report, with figures: {Path(result['report']).resolve()}")

@@ -1,96 +1,140 @@
-"""What a grid file says: rows of methods and settings, seeds, variants, and the runs that this makes."""
+"""The contents of a grid file: rows of methods and settings, seeds, variants; and their runs."""
 
 from __future__ import annotations
 
 import logging
 import re
 import shlex
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, AllowInfNan, Field, Strict
 
 from unseen.api import Task
-from unseen.checks import check_int
 from unseen.data.location import MissingData
 from unseen.errors import UnseenError
-from unseen.experiments.published_runs import Key, earlier_run, published_runs, remarks_on, why_not
+from unseen.experiments.published_runs import (
+    Key,
+    PublishedRun,
+    describe_mismatches,
+    find_mismatches,
+    find_published,
+    read_published_runs,
+)
 from unseen.methods import method_named
-from unseen.schema import merge
+from unseen.schema import Section, merge, read_toml, validate
 from unseen.tasks import task_named
 from unseen.training.batches import load_split
 from unseen.training.config import resolve
-from unseen.training.identity import TRAINED_ON, check_seed, identity, trained_on
-
-try:
-    import tomllib
-except ModuleNotFoundError:  # Python 3.10
-    import tomli as tomllib  # type: ignore[import-not-found, no-redef]
+from unseen.training.identity import TRAINED_ON, identity, trained_on
 
 log = logging.getLogger("unseen")
 
 
-@dataclass(frozen=True)
-class Row:
-    """One line of the table to come: a method under a setting's name."""
+# ---- schema of the file
 
-    method: str
-    setting: str = "default"
-    set: dict[str, Any] = field(default_factory=dict)
-    paper: dict[str, float] = field(
-        default_factory=dict
-    )  # what the paper reports, by domain, in 0..1
+
+def distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    if len(set(values)) < len(values):
+        raise ValueError("a list of different values")
+    return values
+
+
+def _none_values(value: Any) -> Any:
+    """TOML has no null: the text "none" stands for it, as on the command line."""
+    if isinstance(value, Mapping):
+        return {name: _none_values(item) for name, item in value.items()}
+    return None if value == "none" else value
+
+
+Name = Annotated[str, Field(min_length=1)]
+Count = Annotated[int, Strict(), Field(ge=1)]
+Fraction = Annotated[float, Strict(), AllowInfNan(False), Field(ge=0, le=1)]
+Seed = Annotated[int, Strict(), Field(ge=0, lt=2**31)]
+Seeds = Annotated[tuple[Seed, ...], Field(min_length=1), AfterValidator(distinct)]
+SettingsTable = Annotated[dict[str, Any], AfterValidator(_none_values)]
+
+
+class Row(Section):
+    """A line of the table: a method under the name of a setting."""
+
+    method: Name
+    setting: Name = "default"
+    set: SettingsTable = Field(default_factory=dict)
+    paper: dict[str, Fraction] = Field(default_factory=dict)  # published figures by domain, in 0..1
 
     @property
     def label(self) -> str:
         return self.method if self.setting == "default" else f"{self.method}, {self.setting}"
 
 
+class GridSettings(Section):
+    """What grids of runs and grids of adaptations have in common."""
+
+    task: Name
+    variants: Annotated[tuple[Name, ...], AfterValidator(distinct)] = ()
+    preset: Name = "fast"
+    seeds: Seeds = (0, 1, 2)
+    runs: Name | None = None
+    results: Name | None = None
+    set: SettingsTable = Field(default_factory=dict)
+    samples: Count | None = None
+    averages: dict[str, Annotated[list[Name], Field(min_length=1)]] = Field(default_factory=dict)
+
+
+class GridFile(GridSettings):
+    """The file of `unseen bench`."""
+
+    row: Annotated[tuple[Row, ...], Field(min_length=1)]
+
+
+class _SeedOption(Section):
+    seeds: Seeds
+
+
+# ---- grids and their runs
+
+
 @dataclass(frozen=True)
 class Grid:
-    """What a grid file says."""
+    """A grid of runs."""
 
     path: Path
     task: str
     rows: tuple[Row, ...]
-    variants: tuple[str, ...] = ()  # of the task; none means its default alone
+    variants: tuple[str, ...] = ()  # of the task; none is its default alone
     preset: str = "fast"
     seeds: tuple[int, ...] = (0, 1, 2)
     runs: Path = Path("runs")
     results: Path = Path("results")
-    set: dict[str, Any] = field(default_factory=dict)  # for every run, below a row's own
-    samples: int | None = None  # of each domain at most, in the exam; none means all
-    averages: dict[str, list[str]] = field(
-        default_factory=dict
-    )  # further averages over some domains: names or patterns
+    set: dict[str, Any] = field(default_factory=dict)  # for every run; a row's own settings win
+    samples: int | None = None  # evaluated per domain at most; None is all
+    averages: dict[str, list[str]] = field(default_factory=dict)  # over domains or patterns
     published: tuple[Path, ...] = ()  # folders of results whose runs count as finished
-    data_here: dict[str, dict[str, Any]] = field(
-        default_factory=dict
-    )  # by task: what published runs are compared with
+    data_here: dict[str, dict[str, Any]] = field(default_factory=dict)  # size of the data, by task
     command: str = ""
 
     @property
     def tasks(self) -> list[str]:
-        """The task of the grid in each of its variants, as a command line names them."""
+        """The task in each variant, as named on the command line."""
         return [f"{self.task}/{variant}" for variant in self.variants] or [self.task]
 
 
-@dataclass
-class Job:
-    """One run of the grid, and how it stands."""
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of a grid."""
 
     task: str
     row: Row
     seed: int
     folder: Path
-    identity: dict[str, Any]  # what its config.json must say
+    identity: dict[str, Any]  # what its config.json must contain
     domains: tuple[str, ...]
-    remarks: tuple[str, ...] = ()  # of its method, on such a training
-    earlier: dict[str, Any] | None = None  # what published results say of this very run
-    state: str = "waiting"  # running, done, failed
-    said: str = ""
-    process: BaseProcess | None = None
+    warnings: tuple[str, ...] = ()  # of its method, about these settings
+    published: dict[str, Any] | None = None  # results of the same run, published earlier
 
     @property
     def label(self) -> str:
@@ -106,209 +150,125 @@ class Job:
         return int(self.identity["loop"]["steps"])
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text())
-    except OSError as error:
-        raise UnseenError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise UnseenError(f"{path} is not TOML: {error}") from error
-
-
 def read_grid(path: Path) -> Grid:
-    """A grid from its file; whatever is unknown or of the wrong kind is named before anything runs."""
-    return grid_of(path, read_toml(path))
+    """Read a grid file and check every row's settings."""
+    content = validate(GridFile, read_toml(path), str(path))
+    return make_grid(path, content, content.row, f"unseen bench {shlex.quote(str(path))}")
 
 
-def grid_of(path: Path, said: dict[str, Any]) -> Grid:
-    """A grid from what its file says."""
-    known = {
-        "task",
-        "variants",
-        "preset",
-        "seeds",
-        "runs",
-        "results",
-        "samples",
-        "set",
-        "averages",
-        "row",
-    }
-    if unknown := set(said) - known:
+def make_grid(path: Path, content: GridSettings, rows: Sequence[Row], command: str) -> Grid:
+    """Return the grid of a file's contents."""
+    names = Counter((row.method, row.setting) for row in rows)
+    if duplicates := [f"{method} {setting}" for (method, setting), n in names.items() if n > 1]:
         raise UnseenError(
-            f"{path}: unknown {', '.join(sorted(unknown))}; a grid has: {', '.join(sorted(known))}"
+            f"{path}: two rows are called {', '.join(duplicates)}: give one a setting = ..."
         )
-    for name, kind in (("task", str), ("row", list)):
-        if not isinstance(said.get(name), kind) or not said[name]:
-            raise UnseenError(
-                f'{path}: "{name}" is missing: a grid names a task, and its rows as [[row]] with a method each'
-            )
-    rows = tuple(_row(path, number, entry) for number, entry in enumerate(said.pop("row"), start=1))
-    names = [(row.method, row.setting) for row in rows]
-    if twice := {f"{m} {s}" for m, s in names if names.count((m, s)) > 1}:
-        raise UnseenError(
-            f"{path}: two rows are called {', '.join(twice)}: give one a setting = ..."
-        )
-    for name in ("preset", "runs", "results"):
-        if not isinstance(said.get(name, ""), str):
-            raise UnseenError(f"{path}: {name} must be a name, not {said[name]!r}")
-    for name in ("runs", "results"):
-        said[name] = Path(said.get(name, Path(name) / path.stem))
-    if "samples" in said:
-        said["samples"] = check_int(f"{path}: samples", said["samples"], 1)
-    said["set"] = _settings(said.get("set", {}), f"{path}: set")
-    for name, domains in _table(said.get("averages", {}), f"{path}: averages").items():
-        if not _names(domains) or not domains or name == "average":
-            raise UnseenError(
-                f"{path}: an average has a name of its own and a list of domains, not {name} = {domains!r}"
-            )
-    if not _names(said.setdefault("variants", [])) or len(set(said["variants"])) < len(
-        said["variants"]
-    ):
-        raise UnseenError(
-            f"{path}: variants must be a list of different names, not {said['variants']!r}"
-        )
-    said["variants"] = tuple(said["variants"])
-    seeds = said.pop("seeds", [0, 1, 2])
-    grid = with_seeds(Grid(path, rows=rows, **said), seeds)
-    jobs_of(grid)  # every row's settings are looked at before the first run starts
-    return replace(grid, command=f"unseen bench {shlex.quote(str(path))}")
+    if "average" in content.averages:
+        raise UnseenError(f'{path}: "average" is over all domains: choose another name')
+    grid = Grid(
+        path=path,
+        task=content.task,
+        rows=tuple(rows),
+        variants=content.variants,
+        preset=content.preset,
+        seeds=content.seeds,
+        runs=Path(content.runs or Path("runs") / path.stem),
+        results=Path(content.results or Path("results") / path.stem),
+        set=content.set,
+        samples=content.samples,
+        averages=content.averages,
+        command=command,
+    )
+    plan_runs(grid)  # checks the settings of every row
+    return grid
 
 
 def with_seeds(grid: Grid, seeds: Sequence[int]) -> Grid:
-    """The grid with these seeds."""
-    if (
-        not isinstance(seeds, list | tuple)
-        or not seeds
-        or not all(isinstance(s, int) for s in seeds)
-        or len(set(seeds)) < len(seeds)
-    ):
-        raise UnseenError(
-            f"{grid.path}: seeds must be a list of different whole numbers, not {seeds!r}"
-        )
-    told = f"{grid.command} --seeds {' '.join(map(str, seeds))}"
-    return replace(
-        grid, seeds=tuple(check_seed(check_int("seed", seed, 0)) for seed in seeds), command=told
-    )
+    """Return the grid with other seeds."""
+    chosen = validate(_SeedOption, {"seeds": list(seeds)}, "--seeds").seeds
+    command = f"{grid.command} --seeds {' '.join(map(str, chosen))}"
+    return replace(grid, seeds=chosen, command=command)
 
 
 def with_published(grid: Grid, folders: Sequence[Path]) -> Grid:
-    """The grid, where runs of these results count as finished if they are the very runs it asks for."""
-    published = [run for folder in folders for run in published_runs(folder)]
+    """Return the grid with runs of these results as finished, where configurations are equal."""
+    published = _read_all(folders)
     if silent := sum(TRAINED_ON not in run.config for run in published):
         log.warning(
-            "%d published runs do not say how much data they learned from, and count as if it were this one's",
+            "%d published runs do not record the size of their training data; "
+            "they count as if it were the same",
             silent,
         )
-    told = any(TRAINED_ON in run.config for run in published)
-    data_here = {word: _data_here(task_named(word)) for word in grid.tasks} if told else {}
-    command = f"{grid.command} --published {shlex.join(map(str, folders))}"
-    wanted = replace(grid, published=tuple(folders), data_here=data_here, command=command)
-    left_out = [
-        found
-        for job in jobs_of(wanted)
-        if job.earlier is None
-        for found in why_not(
-            published, job.key, job.identity, job.domains, task_named(job.task).metric, grid.samples
+    compare_data = silent < len(published)
+    grid = replace(
+        grid,
+        published=tuple(folders),
+        data_here={w: _data_here(task_named(w)) for w in grid.tasks} if compare_data else {},
+        command=f"{grid.command} --published {shlex.join(map(str, folders))}",
+    )
+    mismatches = [
+        mismatch
+        for run in plan_runs(grid)
+        if run.published is None
+        for mismatch in find_mismatches(
+            published, run.key, run.identity, run.domains, task_named(run.task).metric, grid.samples
         )
     ]
-    for remark in remarks_on(left_out):
-        log.warning(remark)
-    return wanted
+    for message in describe_mismatches(mismatches):
+        log.warning(message)
+    return grid
 
 
-def _row(path: Path, number: int, entry: Any) -> Row:
-    known = {"method", "setting", "set", "paper"}
-    if (
-        not isinstance(entry, dict)
-        or set(entry) - known
-        or not isinstance(entry.get("method"), str)
-    ):
-        raise UnseenError(
-            f"{path}, row {number}: a row has method, and may have setting, set and paper; it is {entry!r}"
-        )
-    if not isinstance(entry.get("setting", ""), str):
-        raise UnseenError(f"{path}, row {number}: setting must be a name, not {entry['setting']!r}")
-    for domain, value in _table(entry.get("paper", {}), f"{path}, row {number}: paper").items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-            raise UnseenError(
-                f"{path}, row {number}: the paper's figure of {domain} must lie in 0..1, not {value!r}"
-            )
-    return Row(**{**entry, "set": _settings(entry.get("set", {}), f"{path}, row {number}: set")})
-
-
-def _names(said: Any) -> bool:
-    return isinstance(said, list) and all(isinstance(item, str) for item in said)
-
-
-def _table(said: Any, where: str) -> dict[str, Any]:
-    if not isinstance(said, dict):
-        raise UnseenError(f"{where} must be a table, such as {{ steps = 500 }}, not {said!r}")
-    return said
-
-
-def _settings(said: Any, where: str) -> dict[str, Any]:
-    """TOML has no word for nothing: "none" stands for it, as on the command line."""
-    return {name: None if value == "none" else value for name, value in _table(said, where).items()}
+def _read_all(folders: Sequence[Path]) -> list[PublishedRun]:
+    return [run for folder in folders for run in read_published_runs(folder)]
 
 
 def _data_here(task: Task) -> dict[str, Any]:
-    """How much there is to learn from here, beside what published runs say of theirs; nothing where the data is elsewhere."""
+    """Return the size of the training data, to compare with published runs; {} without data."""
     try:
-        return {
-            TRAINED_ON: trained_on(
-                task, *(load_split(task.source, split) for split in ("train", "val"))
-            )
-        }
+        splits = [load_split(task.source, split) for split in ("train", "val")]
     except MissingData as error:
-        log.warning("published runs count without a look at the data they learned from: %s", error)
+        log.warning("published runs count without a check of their training data: %s", error)
         return {}
+    return {TRAINED_ON: trained_on(task, *splits)}
 
 
-def jobs_of(grid: Grid) -> list[Job]:
-    """Every run of the grid, seed by seed, so that a grid that is stopped early has whole seeds."""
-    folders: dict[str, Row] = {}
-    for row in grid.rows:
-        name = re.sub(r"[^A-Za-z0-9_.+=-]+", "-", f"{row.method}-{row.setting}")
-        if name in folders:
-            raise UnseenError(
-                f"{grid.path}: {row.label} and {folders[name].label} would share the folder {name}: rename one"
-            )
-        folders[name] = row
-    jobs = []
-    published = [run for folder in grid.published for run in published_runs(folder)]
+def plan_runs(grid: Grid) -> list[PlannedRun]:
+    """Return all runs, seed by seed: a grid that is stopped early has complete seeds."""
+    published = _read_all(grid.published)
+    planned = []
     for word in grid.tasks:
         task = task_named(word)
         folder, domains = grid.runs / word.partition("/")[2], tuple(d.name for d in task.targets)
-        for name, row in folders.items():
+        for name, row in _folder_names(grid).items():
             try:
-                chosen = resolve(
-                    task, method_named(row.method), grid.preset, merge(grid.set, row.set), "set"
-                )
-                net = method_named(row.method)(task.model(**chosen.model), **chosen.method)
+                method = method_named(row.method)
+                chosen = resolve(task, method, grid.preset, merge(grid.set, row.set), "set")
+                net = method(task.model(**chosen.model), **chosen.method)
             except UnseenError as error:
                 raise UnseenError(f"{grid.path}, row {row.label}: {error}") from error
-            remarks = tuple(net.warnings(chosen.loop.steps))
+            warnings = tuple(net.warnings(chosen.loop.steps))
             for seed in grid.seeds:
-                told = {
+                config = {
                     **identity(task, net, grid.preset, chosen, seed),
                     **grid.data_here.get(word, {}),
                 }
-                earlier = earlier_run(
-                    published, told, domains, task.source.name, task.metric, grid.samples
+                earlier = find_published(
+                    published, config, domains, task.source.name, task.metric, grid.samples
                 )
-                jobs.append(
-                    Job(
-                        word,
-                        row,
-                        seed,
-                        folder / f"{name}-seed{seed}",
-                        told,
-                        domains,
-                        remarks,
-                        earlier,
-                    )
-                )
-    return sorted(
-        jobs, key=lambda job: grid.seeds.index(job.seed)
-    )  # stable: within a seed as the grid has them
+                at = folder / f"{name}-seed{seed}"
+                planned.append(PlannedRun(word, row, seed, at, config, domains, warnings, earlier))
+    return sorted(planned, key=lambda run: grid.seeds.index(run.seed))  # keeps the order of rows
+
+
+def _folder_names(grid: Grid) -> dict[str, Row]:
+    names: dict[str, Row] = {}
+    for row in grid.rows:
+        name = re.sub(r"[^A-Za-z0-9_.+=-]+", "-", f"{row.method}-{row.setting}")
+        if name in names:
+            raise UnseenError(
+                f"{grid.path}: {row.label} and {names[name].label} would share the folder {name}: "
+                "rename one"
+            )
+        names[name] = row
+    return names

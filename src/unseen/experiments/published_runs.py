@@ -1,4 +1,7 @@
-"""Runs whose folders are gone but whose figures are published: the runs.json of a grid's results."""
+"""Find the published run with the same configuration, in the runs.json of a grid's results.
+
+Run folders are not published, so these files may be all that is left of a run.
+"""
 
 from __future__ import annotations
 
@@ -14,101 +17,105 @@ from unseen.report.tables.grid import CONFIG_FIELDS
 from unseen.training.identity import difference
 
 RUNS = "runs.json"
-Key = tuple[str, str, str, int]  # variant, method, setting, seed: what a line of a table is made of
+Key = tuple[str, str, str, int]  # variant, method, setting, seed: the cell of a table
 
 
 @dataclass(frozen=True)
 class PublishedRun:
-    """What runs.json says of a run."""
+    """A run of a runs.json."""
 
     path: Path
     key: Key
     config: dict[str, Any]
     metric: str
-    samples: int | None  # of each domain at most, in its exam
+    samples: int | None  # evaluated per domain at most; None is all
     domains: tuple[str, ...] | None  # unseen ones; None in files that are older than variants
-    figures: dict[str, dict[str, float]]  # by selection
-    chosen: dict[str, int]
+    figures: dict[str, dict[str, float]]  # by selection of the checkpoint, then by domain
+    chosen: dict[str, int]  # step of the checkpoint, by selection
     steps: int
     seconds: float
 
     @property
     def label(self) -> str:
         variant, method, setting, seed = self.key
-        return " ".join(
-            [variant, method, *([] if setting == "default" else [setting]), "seed", str(seed)]
-        )
+        name = method if setting == "default" else f"{method} {setting}"
+        return f"{variant} {name} seed {seed}"
 
-    def unlike(
+    def mismatch(
         self, identity: Mapping[str, Any], domains: Sequence[str], metric: str, samples: int | None
     ) -> str:
-        """Why this is not the run that a grid asks for: one reason, or nothing."""
+        """Return one difference from the run that a grid asks for, or an empty string.
+
+        Configurations are compared after migration to the current format.
+        """
         if self.metric != metric:
             return f"with the metric {self.metric}, now it is {metric}"
         if self.samples != samples:
-            return (
-                f"on {self.samples or 'all'} samples of each domain, now it is {samples or 'all'}"
-            )
+            return f"on {self.samples or 'all'} samples per domain, now it is {samples or 'all'}"
         if self.domains is not None and set(self.domains) != set(domains):
             return f"on the domains {', '.join(self.domains)}, now they are {', '.join(domains)}"
-        if found := difference(self.config, dict(identity)):
-            name, old, new = found
+        if changed := difference(self.config, dict(identity)):
+            name, old, new = changed
             return f"with {name} = {old!r}, now it is {new!r}"
         return ""
 
-    def as_measured(self, domains: Sequence[str]) -> dict[str, Any] | None:
-        """What a table needs, if the figures of these domains are all there."""
-        if not set(domains) <= set(self.figures["last"]):
-            return None
-        whole = {
-            name: by_domain
-            for name, by_domain in self.figures.items()
+    def results_for(self, domains: Sequence[str]) -> dict[str, Any] | None:
+        """Return what a table needs, or None if a figure of these domains is missing."""
+        complete = {
+            selection: by_domain
+            for selection, by_domain in self.figures.items()
             if set(domains) <= set(by_domain)
         }
-        chosen = {name: step for name, step in self.chosen.items() if name in whole}
+        if "last" not in complete:
+            return None
         return {
             "config": self.config,
-            "figures": whole,
-            "chosen": chosen,
+            "figures": complete,
+            "chosen": {name: step for name, step in self.chosen.items() if name in complete},
             "steps": self.steps,
             "seconds": self.seconds,
         }
 
 
-def published_runs(folder: Path) -> list[PublishedRun]:
-    """The runs of a folder of results."""
+def read_published_runs(folder: Path) -> list[PublishedRun]:
+    """Read the runs of a folder of results."""
     path = folder / RUNS
     try:
-        said = json.loads(path.read_text())
-        return [_published(path, said, run) for run in said["runs"]]
+        content = json.loads(path.read_text())
+        return [_parse_run(path, content, run) for run in content["runs"]]
     except OSError as error:
         raise UnseenError(
             f"{path} cannot be read: {error.strerror}; name a folder that `unseen bench` wrote"
         ) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        what = f"{type(error).__name__}: {error}"
+        problem = f"{type(error).__name__}: {error}"
         raise UnseenError(
-            f"{path} is not what `unseen bench` writes ({what}): name another folder of results"
+            f"{path} is not what `unseen bench` writes ({problem}): name another folder of results"
         ) from error
 
 
-def _published(path: Path, said: dict[str, Any], run: dict[str, Any]) -> PublishedRun:
+def _parse_run(path: Path, content: dict[str, Any], run: dict[str, Any]) -> PublishedRun:
     variant = run.get("variant", "default")
-    config = {**{name: run[name] for name in CONFIG_FIELDS if name in run}, "task": said["task"], "method": run["method"],
-              "variant": variant, "seed": run["seed"]}  # fmt: skip
-    if not isinstance(run["settings"], dict) or not isinstance(run["loop"], dict):
-        raise ValueError("a run's settings and loop must be tables")
-    figures = {
-        name: {d: _share(value) for d, value in by_domain.items()}
-        for name, by_domain in run["figures"].items()
+    config = {
+        **{name: run[name] for name in CONFIG_FIELDS if name in run},
+        "task": content["task"],
+        "method": run["method"],
+        "variant": variant,
+        "seed": run["seed"],
     }
-    of_variant = said.get("variants", {}).get(variant)
+    if not isinstance(run["settings"], dict) or not isinstance(run["loop"], dict):
+        raise ValueError("settings and loop of a run must be tables")
+    figures = {
+        selection: {domain: _check_figure(value) for domain, value in by_domain.items()}
+        for selection, by_domain in run["figures"].items()
+    }
+    of_variant = content.get("variants", {}).get(variant)
     return PublishedRun(
         path=path,
         key=(variant, run["method"], run["setting"], run["seed"]),
         config=config,
-        metric=said.get("metric", "accuracy"),
-        samples=said.get("samples"),
+        metric=content.get("metric", "accuracy"),
+        samples=content.get("samples"),
         domains=None if of_variant is None else tuple(of_variant["domains"]),
         figures={"last": figures["last"], **figures},
         chosen=dict(run["chosen"]),
@@ -117,56 +124,65 @@ def _published(path: Path, said: dict[str, Any], run: dict[str, Any]) -> Publish
     )
 
 
-def _share(value: Any) -> float:
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or not (math.isfinite(value) and 0 <= value <= 1)
-    ):
+def _check_figure(value: Any) -> float:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or not 0 <= value <= 1:
         raise ValueError(f"a figure must lie in 0..1, not {value!r}")
     return float(value)
 
 
-def earlier_run(
-    published: Iterable[PublishedRun], identity: Mapping[str, Any], targets: Sequence[str], source: str, metric: str,
+def find_published(
+    published: Iterable[PublishedRun],
+    identity: Mapping[str, Any],
+    targets: Sequence[str],
+    source: str,
+    metric: str,
     samples: int | None,
-) -> dict[str, Any] | None:  # fmt: skip
-    """What is published of the very run: the same task, method, seed and settings, examined on as many samples."""
-    same = [run for run in published if not run.unlike(identity, targets, metric, samples)]
-    found = [(run, made) for run in same if (made := run.as_measured([*targets, source]))]
-    for run, made in found[1:]:
-        if made["figures"]["last"] != found[0][1]["figures"]["last"]:
+) -> dict[str, Any] | None:
+    """Find the published run with the same configuration, and return its results."""
+    matches = [
+        (run, results)
+        for run in published
+        if not run.mismatch(identity, targets, metric, samples)
+        and (results := run.results_for([*targets, source]))
+    ]
+    for run, results in matches[1:]:
+        if results["figures"]["last"] != matches[0][1]["figures"]["last"]:
             raise UnseenError(
-                f"{run.path} and {found[0][0].path} say different things of {run.label}: name one of them alone"
+                f"{run.path} and {matches[0][0].path} have different results of {run.label}: "
+                "name only one of them"
             )
-    return found[0][1] if found else None
+    return matches[0][1] if matches else None
 
 
-def why_not(
-    published: Iterable[PublishedRun], key: Key, *asked: Any
+def find_mismatches(
+    published: Iterable[PublishedRun], key: Key, *wanted: Any
 ) -> list[tuple[PublishedRun, str]]:
-    """Runs that are published under a line's name and do not count for it, and why."""
-    return [(run, why) for run in published if run.key == key and (why := run.unlike(*asked))]
-
-
-def remarks_on(left_out: Iterable[tuple[PublishedRun, str]]) -> list[str]:
-    """What a person is told of runs that do not count: once for each method and reason, not for each seed and variant."""
-    alike: dict[tuple[Any, ...], list[PublishedRun]] = {}
-    for run, why in left_out:
-        _, method, setting, _ = run.key
-        alike.setdefault((run.path, method, setting, why), []).append(run)
+    """Return the published runs of a table's cell that do not count for it, with reasons."""
     return [
-        f"{path} has {runs[0].label}, but {why}: it does not count"
-        + (f", nor do {len(runs) - 1} others of {runs[0].key[1]}" if len(runs) > 1 else "")
-        for (path, _, _, why), runs in alike.items()
+        (run, reason) for run in published if run.key == key and (reason := run.mismatch(*wanted))
     ]
 
 
-def must_keep(folder: Path, kept: Iterable[Key]) -> None:
-    """Refuse to write tables of these runs over published ones if a run that only those have would be lost."""
-    keys = set(kept)
-    if lost := [run.label for run in published_runs(folder) if run.key not in keys]:
+def describe_mismatches(mismatches: Iterable[tuple[PublishedRun, str]]) -> list[str]:
+    """Return one message for each method and reason, not for each seed and variant."""
+    groups: dict[tuple[Any, ...], list[PublishedRun]] = {}
+    for run, reason in mismatches:
+        _, method, setting, _ = run.key
+        groups.setdefault((run.path, method, setting, reason), []).append(run)
+    return [
+        f"{path} has {runs[0].label}, but {reason}: it does not count"
+        + (f", nor do {len(runs) - 1} others of {method}" if len(runs) > 1 else "")
+        for (path, method, _, reason), runs in groups.items()
+    ]
+
+
+def check_nothing_lost(folder: Path, keys: Iterable[Key]) -> None:
+    """Refuse to write tables of these runs over published ones that have others."""
+    kept = set(keys)
+    if lost := [run.label for run in read_published_runs(folder) if run.key not in kept]:
         raise UnseenError(
-            f"{folder / RUNS} has {len(lost)} runs that these tables leave out, {lost[0]} first, and it may be all that is left "
-            'of them: finish them, or write elsewhere (results = "..." in the grid). Nothing was written'
+            f"{folder / RUNS} has {len(lost)} runs that these tables leave out, {lost[0]} first, "
+            "and may be the only record of them: finish these runs, or write elsewhere "
+            '(results = "..." in the grid). Nothing was written'
         )

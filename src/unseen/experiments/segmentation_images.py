@@ -1,4 +1,4 @@
-"""What finished runs make of a few scenes: image, truth and each run's classes, side by side in one picture."""
+"""Draw images of a segmentation task with their labels and the predictions of runs."""
 
 from __future__ import annotations
 
@@ -18,36 +18,37 @@ from unseen.training.run import Run
 
 
 def draw_predictions(
-    runs: Sequence[Run], task: Task, domain: str, out: Path, *, frames: int = 4, device: str = "auto"
-) -> dict[str, Any]:  # fmt: skip
-    """Draw evenly spaced frames of a domain's test split with what each run predicts, in the order of the runs, to a PNG."""
+    runs: Sequence[Run],
+    task: Task,
+    domain: str,
+    out: Path,
+    *,
+    frames: int = 4,
+    device: str = "auto",
+) -> dict[str, Any]:
+    """Draw evenly spaced images of a domain's test split with the prediction of each run, as PNG."""
     if task.metric != "miou":
         raise UnseenError(
-            f"pictures need a task that gives every pixel a class; {task.name} is measured by {task.metric}"
+            f"{task.name} is measured by {task.metric}: only segmentation tasks, measured by miou, "
+            "can be drawn"
         )
     if not runs:
-        raise UnseenError("pictures need at least one finished run")
+        raise UnseenError("no run given: name at least one finished run")
     if out.suffix.lower() != ".png":
-        raise UnseenError(f"the picture is a PNG: name it {out.with_suffix('.png')}, not {out}")
+        raise UnseenError(f"{out} must be a PNG file, e.g. {out.with_suffix('.png')}")
     check_int("frames", frames, 1)
-    names = names_of(runs)
+    names = distinct_names(runs)
     data = load_split(task.domain(domain), "test")
     index = evenly_spaced(len(data), frames)  # type: ignore[arg-type]
     batch = take(data, torch.tensor(index))
-    guesses = {
+    predictions = {
         name: run.load(task, device).predict(batch.x).argmax(1).cpu().numpy()
         for name, run in zip(names, runs, strict=True)
     }
     images = (batch.x[0].permute(0, 2, 3, 1) * 255).round().to(torch.uint8).numpy()
     class_names = task.class_names or tuple(map(str, range(task.classes)))
-    draw_side_by_side(
-        out,
-        images,
-        batch.y.numpy(),
-        guesses,
-        class_names,
-        title=f"{task.name}/{task.variant}: {domain}",
-    )
+    title = f"{task.name}/{task.variant}: {domain}"
+    draw_side_by_side(out, images, batch.y.numpy(), predictions, class_names, title=title)
     return {
         "picture": str(out),
         "task": task.name,
@@ -59,12 +60,12 @@ def draw_predictions(
 
 
 def evenly_spaced(total: int, count: int) -> list[int]:
-    """The middles of so many equal stretches: neighbouring frames are alike."""
+    """Return the centres of `count` equal intervals: neighbouring frames are alike."""
     return sorted(set(np.linspace(0, total, 2 * min(count, total) + 1)[1::2].astype(int).tolist()))
 
 
-def names_of(runs: Sequence[Run]) -> list[str]:
-    """The method of each run, with its seed if a method comes twice, or the runs' folders if that is not enough."""
+def distinct_names(runs: Sequence[Run]) -> list[str]:
+    """Return the method of each run; with its seed, or its folder, if that is not distinct."""
     configs = [run.config for run in runs]
     names = [config["method"] for config in configs]
     for longer in (
