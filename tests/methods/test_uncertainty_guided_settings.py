@@ -10,9 +10,9 @@ import pytest
 from tiny import TinyNet
 
 from unseen import UncertaintyGuided, UnseenError
-from unseen.flat_settings import nest_settings
 from unseen.methods import Adversary, LearnedMixup, LossWeights, Noise, RandomMixup
 from unseen.schema import construct_settings, plain
+from unseen.schema.flat_settings import nest_settings
 
 
 @pytest.mark.parametrize(

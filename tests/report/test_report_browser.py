@@ -149,9 +149,7 @@ def test_text_contrast_is_sufficient(browser, report_folder, theme):
     assert found[0][0] >= 4.5, found[:5]
 
 
-def test_confusion_matrix_contrast_is_sufficient(
-    browser, report_folder, theme
-):
+def test_confusion_matrix_contrast_is_sufficient(browser, report_folder, theme):
     """Blend the half-transparent cell by hand: the browser does not tell what is behind a text."""
     page = opened(browser, report_folder, theme)
     ink, cell, card, opacity = page.evaluate("""() => {

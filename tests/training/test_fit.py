@@ -34,9 +34,7 @@ def test_uncertainty_grows_away_from_the_source():
 
 
 def test_uncertainty_before_training_names_the_remedy():
-    with pytest.raises(
-        UnseenError, match=r"train with unseen.fit, or call unseen.calibrate"
-    ):
+    with pytest.raises(UnseenError, match=r"train with unseen.fit, or call unseen.calibrate"):
         make().uncertainty(torch.randn(2, 2, 8, 8))
 
 

@@ -17,8 +17,8 @@ from unseen import UnseenError
 from unseen.experiments.evaluate import evaluate
 from unseen.experiments.published_runs import read_published_runs
 from unseen.methods import METHODS
-from unseen.migration import FORMAT, LOOP_NAMES, migrate_config
 from unseen.nn.tensor_files import read_tensors
+from unseen.schema.migration import FORMAT, LOOP_NAMES, migrate_config
 from unseen.training.config import LoopSettings, resolve
 from unseen.training.identity import difference, identity
 from unseen.training.run import Run
@@ -113,7 +113,7 @@ def test_migration_needs_no_torch():
     code = (
         "import sys, types; package = types.ModuleType('unseen')\n"
         "package.__path__ = [sys.argv[1]]; sys.modules['unseen'] = package\n"
-        "import unseen.migration, unseen.schema, unseen.files\n"
+        "import unseen.schema.migration, unseen.schema, unseen.files\n"
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code, str(Path(unseen.__file__).parent)], check=True)

@@ -142,7 +142,10 @@ def test_grid_shows_every_run_on_a_terminal(tmp_path):
     def act():
         with GridProgress("grid.toml") as shown:
             shown.show(
-                [bench.run_state(job, running)._replace(step=1), RunState("erm seed 1", "waiting", 0, 4, "")]
+                [
+                    bench.run_state(job, running)._replace(step=1),
+                    RunState("erm seed 1", "waiting", 0, 4, ""),
+                ]
             )
             time.sleep(0.2)
             shown.show([bench.run_state(job, running), RunState("erm seed 1", "waiting", 0, 4, "")])

@@ -48,7 +48,9 @@ def train(
     tensorboard
         Also write TensorBoard events: losses, source accuracy and what else the method logs.
     """
-    overrides = parse_settings(set_ or []) | ({} if augment is None else parse_settings([f"augment={augment}"]))
+    overrides = parse_settings(set_ or []) | (
+        {} if augment is None else parse_settings([f"augment={augment}"])
+    )
     run = training.train(
         task_named(task),
         method,

@@ -9,8 +9,6 @@ from unseen.functional import scores
 class Entropy(LogitDetector):
     name = "entropy"
     summary = "entropy of the class probabilities, in nats"
-    paper = (
-        "Shannon, A Mathematical Theory of Communication, 1948"
-    )
+    paper = "Shannon, A Mathematical Theory of Communication, 1948"
 
     from_logits = staticmethod(scores.entropy)

@@ -9,8 +9,6 @@ from unseen.functional import scores
 class MaxSoftmax(LogitDetector):
     name = "max_softmax"
     summary = "1 - the highest class probability"
-    paper = (
-        "Hendrycks and Gimpel, A Baseline for Detecting Misclassified Examples, ICLR 2017"
-    )
+    paper = "Hendrycks and Gimpel, A Baseline for Detecting Misclassified Examples, ICLR 2017"
 
     from_logits = staticmethod(scores.max_softmax)

@@ -1,6 +1,6 @@
 """Learned noise scale at the first site, relative to the source, in one pass.
 
-    score(T) = mean over channels of |sigma(T) - sigma(S)| / sigma(S)
+score(T) = mean over channels of |sigma(T) - sigma(S)| / sigma(S)
 """
 
 from __future__ import annotations

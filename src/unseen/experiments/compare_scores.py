@@ -205,9 +205,7 @@ def random_samples(data: Dataset, samples: int, seed: int) -> list[Batch]:
     return [take(data, part) for part in index.sort().values.split(evaluation_size(data))]
 
 
-def _score_domain(
-    candidate: Candidate, task: Task, domain: str, batches: Sequence[Batch]
-) -> None:
+def _score_domain(candidate: Candidate, task: Task, domain: str, batches: Sequence[Batch]) -> None:
     """Add the metric and every score of one domain to the candidate."""
     detectors, own = candidate.detectors, candidate.net.detector
     confusion: list[Tensor] = []

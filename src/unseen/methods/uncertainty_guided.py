@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from unseen.api import Batch
 from unseen.checks import check_choice, check_int, check_number
 from unseen.errors import UnseenError
-from unseen.flat_settings import nest_settings
 from unseen.functional.losses import cross_entropy
 from unseen.functional.meta import inner_step
 from unseen.functional.mixup import Mixing, even_mixing, mix_targets, mixed_loss
@@ -39,6 +38,7 @@ from unseen.nn.inputs import check_targets
 from unseen.nn.perturbed_forward import DrawMixing, PerturbedOutput
 from unseen.nn.random import Draws, draw_mixing, fresh_seeds
 from unseen.nn.rows import fold
+from unseen.schema.flat_settings import nest_settings
 
 log = logging.getLogger("unseen")
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from unseen.checks import check_choice, check_fraction, check_int, check_number, check_positive
-from unseen.flat_settings import RENAMED, deprecated_names, nest_settings
 from unseen.functional.noise import Act, HeadInput, NoiseKind, Per, Sign
+from unseen.schema.flat_settings import RENAMED, deprecated_names, nest_settings
 
 
 @dataclass(frozen=True)

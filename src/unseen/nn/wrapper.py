@@ -50,9 +50,7 @@ class ModelWrapper(nn.Module):
         return laid_out_for(self.model, inputs(x))
 
 
-def resolve_sites(
-    model: nn.Module, sites: tuple[str, ...] | list[str] | str
-) -> tuple[str, ...]:
+def resolve_sites(model: nn.Module, sites: tuple[str, ...] | list[str] | str) -> tuple[str, ...]:
     """Return the names of the sites; "auto" is the first conv or linear layer."""
     if sites == "auto":
         layers = perturbable_layers(model)
@@ -68,9 +66,7 @@ def resolve_sites(
 
 
 @torch.no_grad()
-def embedding_snapshot(
-    model: nn.Module, embedding: str | None, batch: Batch
-) -> dict[str, Tensor]:
+def embedding_snapshot(model: nn.Module, embedding: str | None, batch: Batch) -> dict[str, Tensor]:
     """Return the first features of a batch's embedding, with its labels."""
     if embedding is None:
         return {}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from unseen.flat_settings import nest_settings
-from unseen.migration import migrate_config, migrate_loop
+from unseen.schema.flat_settings import nest_settings
+from unseen.schema.migration import migrate_config, migrate_loop
 
 # These decide what is recorded and how much memory is used, not what is learned.
 WITHOUT_EFFECT = ("log_every", "checkpoint_every", "num_checkpoints", "chunk", "ignore_label")

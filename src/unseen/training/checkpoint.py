@@ -15,9 +15,9 @@ from unseen.errors import UnseenError
 from unseen.files import locked as locked
 from unseen.files import read_json, write_json
 from unseen.files import write_atomically as write_atomically
-from unseen.migration import FORMAT, migrate_config
 from unseen.nn.tensor_files import read_metadata, read_tensors, write_tensors
 from unseen.schema import Section, construct_settings, plain, validate
+from unseen.schema.migration import FORMAT, migrate_config
 
 CONFIG, MODEL, SOURCE = "config.json", "model.safetensors", "source.safetensors"
 

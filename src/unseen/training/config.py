@@ -16,7 +16,6 @@ from unseen.augmentations import augmentation_names
 from unseen.checks import LARGEST_INT
 from unseen.errors import UnseenError
 from unseen.methods import METHODS
-from unseen.migration import migrate_loop
 from unseen.schema import (
     Section,
     build,
@@ -28,6 +27,7 @@ from unseen.schema import (
     strict_type,
     validate,
 )
+from unseen.schema.migration import migrate_loop
 
 Count = Annotated[StrictInt, Ge(1), Le(LARGEST_INT)]
 

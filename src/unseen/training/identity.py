@@ -16,8 +16,8 @@ from torch.utils.data import Dataset
 from unseen.api import Method, Task
 from unseen.errors import UnseenError
 from unseen.methods import METHODS
-from unseen.migration import FORMAT
 from unseen.schema import group_unions, merge, plain
+from unseen.schema.migration import FORMAT
 from unseen.training.checkpoint import migrate_method_config
 from unseen.training.config import LoopSettings, Resolved
 

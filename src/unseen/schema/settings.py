@@ -27,9 +27,9 @@ from pydantic import (
 )
 
 from unseen.errors import UnseenError
-from unseen.validation import Section as Section
-from unseen.validation import group_kind
-from unseen.validation import validate as validate
+from unseen.schema.validation import Section as Section
+from unseen.schema.validation import group_kind
+from unseen.schema.validation import validate as validate
 
 try:
     import tomllib

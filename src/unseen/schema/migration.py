@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from unseen.errors import UnseenError
-from unseen.flat_settings import nest_settings
+from unseen.schema.flat_settings import nest_settings
 
 FORMAT = 2
 LOOP_NAMES = {"batch": "batch_size", "decay": "lr_schedule", "keep": "num_checkpoints"}
