@@ -44,9 +44,7 @@ with tempfile.TemporaryDirectory() as scratch:
     if len(sys.argv) == 1:
         train(task, "uncertainty_guided", folder, overrides=QUICK, progress=False)
     # Thresholds come from the held-out source samples of the run; the monitor keeps none of them.
-    monitor = open_monitor(
-        folder, task, batch=BATCH, false_alarm_rate=0.01, memory=5
-    )
+    monitor = open_monitor(folder, task, batch=BATCH, false_alarm_rate=0.01, memory=5)
 
 print("batch  background   score  threshold   slow score  threshold")
 alarms = 0
