@@ -24,9 +24,10 @@ browser:
 	  >/dev/null 2>&1 || echo "no chromium here: the report's browser tests will be skipped"
 
 lint: $(READY)
-	$(BIN)/ruff check --ignore E501 src tests benchmarks examples docs/hooks.py docs/figures
+	$(BIN)/ruff check src tests benchmarks examples docs/hooks.py docs/figures
 	$(BIN)/ruff format --check src tests benchmarks examples docs/hooks.py docs/figures
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
