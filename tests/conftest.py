@@ -4,7 +4,7 @@ import torch
 
 @pytest.fixture(autouse=True, scope="session")
 def one_thread():
-    """Small tensors are faster on one thread, and the suite may share its two cores with other work."""
+    """Use one thread: faster for small tensors, and the cores are shared."""
     torch.set_num_threads(1)
 
 

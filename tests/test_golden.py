@@ -1,4 +1,4 @@
-"""Training gives the weights that version 0.1 gave: to the bit on the same processor, closely elsewhere.
+"""Training gives the weights of version 0.1: to the bit on the same processor, closely elsewhere.
 
 `golden.json` was written by commit d57cf86, the last one before the package was restructured.
 """

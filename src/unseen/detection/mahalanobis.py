@@ -104,7 +104,7 @@ def class_gaussians(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     try:
         inverse = torch.cholesky_inverse(torch.linalg.cholesky(torch.from_numpy(covariance)))
         return means, torch.linalg.cholesky(inverse)
-    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+    except torch.linalg.LinAlgError:
         raise UnseenError(
             "mahalanobis: the features of this layer are the same for all source samples, "
             "or not finite"

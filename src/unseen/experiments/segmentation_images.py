@@ -26,7 +26,7 @@ def draw_predictions(
     frames: int = 4,
     device: str = "auto",
 ) -> dict[str, Any]:
-    """Draw evenly spaced images of a domain's test split with the prediction of each run, as PNG."""
+    """Draw evenly spaced images of a domain's test split with each run's prediction, as PNG."""
     if task.metric != "miou":
         raise UnseenError(
             f"{task.name} is measured by {task.metric}: only segmentation tasks, measured by miou, "

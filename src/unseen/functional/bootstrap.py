@@ -23,7 +23,8 @@ def resampled_means(
     rows = features.double().cpu()
     means = rows.new_empty(resamples, rows.shape[1])
     # A matrix of draw counts times the rows is faster than gathering, and a chunk fits in memory.
-    for chunk in means.split(max(1, CHUNK_NUMBERS // max(len(rows), size))):
+    chunks = torch.split(means, max(1, CHUNK_NUMBERS // max(len(rows), size)))
+    for chunk in chunks:
         index = torch.randint(len(rows), (len(chunk), size), generator=generator)
         counts = rows.new_zeros(len(chunk), len(rows))
         counts.scatter_add_(1, index, rows.new_ones(1).expand_as(index))

@@ -27,14 +27,12 @@ from pydantic import (
 )
 
 from unseen.errors import UnseenError
-from unseen.schema.validation import Section as Section
-from unseen.schema.validation import group_kind
-from unseen.schema.validation import validate as validate
+from unseen.schema.validation import Section, group_kind, validate
 
 try:
     import tomllib
 except ModuleNotFoundError:  # Python 3.10
-    import tomli as tomllib  # type: ignore[import-not-found, no-redef]
+    import tomli as tomllib  # type: ignore[import-not-found, no-redef, unused-ignore]
 
 
 def hyperparameters(cls: type) -> dict[str, inspect.Parameter]:
@@ -252,8 +250,10 @@ def merge(below: Any, above: Any, unions: Mapping[str, GroupUnion] | None = None
 
 
 def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file."""
     try:
-        return tomllib.loads(path.read_text())
+        content: dict[str, Any] = tomllib.loads(path.read_text())
+        return content
     except OSError as error:
         raise UnseenError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:

@@ -116,10 +116,12 @@ def _expected(problem: Any) -> str:
     """Say what pydantic expected, to follow "must be"."""
     kind, context = problem["type"], problem.get("ctx", {})
     if kind == "literal_error":
-        return "one of " + context["expected"].replace("'", "").replace(" or ", ", ")
+        choices: str = context["expected"]
+        return "one of " + choices.replace("'", "").replace(" or ", ", ")
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         tags = context.get("expected_tags", "").replace("'", "")
         return f"of kind {tags}" if tags else "a table with a kind"
     if kind in EXPECTED:
         return EXPECTED[kind].format(**context)
-    return problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    message: str = problem["msg"]
+    return message.removeprefix("Value error, ").removeprefix("Input should be ")
