@@ -76,8 +76,6 @@ NAMES = {
     "batches:some_of": "training.batches:subsample",
     "metrics:share_met": "functional.metrics:accuracy",
     "metrics:confused": "functional.metrics:confusion_matrix",
-    "settings:said": "training.config:describe_type",
-    "settings:fits": "training.config:matches_type",
     "uncertainty:SourceReference": "detection.source_statistics:SourceStatistics",
     "contracts:inputs": "nn.inputs:inputs",
     "contracts:images": "nn.inputs:images",
