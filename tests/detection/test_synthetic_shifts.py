@@ -13,7 +13,7 @@ from unseen.detection.synthetic_shifts import blur
 def slow_blur(x: torch.Tensor, sigma: float, radius: int) -> torch.Tensor:
     weights = [math.exp(-(i**2) / (2 * sigma**2)) for i in range(-radius, radius + 1)]
     total = sum(weights)
-    n, channels, height, width = x.shape
+    height, width = x.shape[2:]
     out = torch.zeros_like(x)
     for row in range(height):
         for column in range(width):
