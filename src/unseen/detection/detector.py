@@ -158,7 +158,7 @@ class Detector(ABC):
         return value
 
     def threshold(self, n: int, false_alarm_rate: float = 0.01) -> float:
-        """Return the domain score that n fresh source samples exceed at most at that rate."""
+        """Return the score that fresh source batches of n exceed with at most that probability."""
         statistics, key = self.calibrated(), (n, false_alarm_rate)
         if key not in self._thresholds:
             self._thresholds[key] = statistics.threshold(self.reduce, n, false_alarm_rate)

@@ -42,7 +42,7 @@ class EmbeddingShift(Detector):
         if net.embedding is None or not hasattr(net, "perturbed_forward"):
             raise UnseenError(
                 "a score at the embedding needs learned noise and a named layer, "
-                f'such as embedding="fc2"; {net.name} has not both'
+                f'such as embedding="fc2"; {net.name} lacks one of them'
             )
         self.noisy = net
         self.layer = net.embedding

@@ -191,7 +191,7 @@ class DomainMonitor:
         return float(self.detector.reduce(mean.float()))
 
     def _slow(self) -> tuple[float, float]:
-        if not self._weight:  # of a file of 0.1 that had seen no batch
+        if not self._weight:  # loaded from a 0.1 file that had seen no batch
             return 0.0, self.threshold(1)
         return self._score(self._sum / self._weight), self.threshold(self.effective_size)
 

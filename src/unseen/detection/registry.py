@@ -1,4 +1,4 @@
-"""The table of detectors that the tests, the command line and the docs read."""
+"""The detectors by name: saved runs are loaded with them, and the generic tests run over them."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Scoring(LegacyScoring):
         return self.detector.domain_score(x)
 
     def threshold(self, n: int, false_alarm_rate: float = 0.01) -> float:
-        """Return the domain score that n fresh source samples exceed at most at that rate."""
+        """Return the score that fresh source batches of n exceed with at most that probability."""
         return self.detector.threshold(n, false_alarm_rate)
 
     def alarm(self, x: Any, false_alarm_rate: float = 0.01) -> bool:

@@ -20,7 +20,7 @@ class SourceStatistics:
     held_out: Tensor  # (N, F); empty once a monitor has made its thresholds
 
     def threshold(self, reduce: Reduce, n: int, false_alarm_rate: float) -> float:
-        """Return the score that n fresh source samples exceed at most at that rate."""
+        """Return the score that fresh source batches of n exceed with at most that probability."""
         return alarm_threshold(self.held_out.to(self.mean), reduce, n, false_alarm_rate)
 
     def null_scores(self, reduce: Reduce, n: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""The alarm threshold: where it is made, and how."""
+"""Alarm threshold: a quantile of the scores of resampled held-out source batches."""
 
 from __future__ import annotations
 
@@ -14,24 +14,26 @@ from unseen.functional.bootstrap import Reduce, resampled_means
 
 log = logging.getLogger("unseen")
 
-RESAMPLES = 2000  # places a 1 % quantile to about a fifth of its tail
+RESAMPLES = 2000  # 20 of them lie above a 1 % threshold: its rate is known to about a fifth
 # Rule of three: N samples leave room, at 95 %, for a fraction 3 / N that none of them has shown.
 UNSEEN_SAMPLES = 3
 
 
 def alarm_threshold(held_out: Tensor, reduce: Reduce, n: int, false_alarm_rate: float) -> float:
-    """Return the score that n fresh source samples exceed at most at `false_alarm_rate`.
+    """Return the threshold that fresh source batches exceed with at most that probability.
 
     Args:
         held_out: features of source samples that were not trained on, (N, F).
-        reduce: the score of mean features.
+        reduce: maps mean features to a score, (..., F) -> (...).
+        n: samples per batch.
     """
     check_fraction("the false-alarm rate", false_alarm_rate)
     if n < 1:
         raise UnseenError("a score needs at least one sample")
     if len(held_out) == 0:
         raise UnseenError(
-            "no held-out source samples are left to make a threshold from: load the run again"
+            "the held-out source samples were dropped, so no new threshold can be made: "
+            "load the run again"
         )
     # A monitor asks for many sizes: warn for single samples only.
     if n == 1 and false_alarm_rate * len(held_out) < 1:

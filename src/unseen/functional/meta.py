@@ -3,7 +3,7 @@
     theta* = theta - alpha grad L(theta; S)                                                  (Eq. 4)
 
 With v the gradient of an outer loss with respect to theta*, the gradient with respect to theta is
-v - alpha H v, where H is the Hessian of L(theta; S) (Eq. 6). First order drops the second term.
+v - alpha H v, where H is the Hessian of L(theta; S). First order drops the second term.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
     lam ~ Beta(a, b),   h+ <- lam h + (1 - lam) h+,   y+ = lam y + (1 - lam) y~              (Eq. 3)
 
 y~ is the label y, smoothed with probability tau: rho on the true class, the rest shared equally.
+The choice is relaxed to a number in (0, 1), so that tau receives a gradient.
 """
 
 from __future__ import annotations

@@ -34,7 +34,8 @@ def perturb(
     """Return h + unit * softplus(mu + sigma * eps) (Eq. 2).
 
     Without `eps` the noise is its mean. With sign "both" the noise is added without the softplus.
-    As a gain it multiplies: h * exp(unit * noise).
+    As a gain it multiplies: h * exp(unit * noise). Training runs `nn.fused_noise.add_noise`, which
+    is tested against this function.
     """
     e = gaussian.mu if eps is None else gaussian.mu + gaussian.sigma * eps
     noise = unit * (F.softplus(e) if sign == "positive" else e)

@@ -1,6 +1,8 @@
 """Mixup: train on convex combinations of pairs of samples and their labels.
 
 x' = lam x_i + (1 - lam) x_j,   y' = lam y_i + (1 - lam) y_j,   lam ~ Beta(alpha, alpha)
+
+This is the baseline; Eq. 3 of the uncertainty-guided method is in functional/mixup.py.
 """
 
 from __future__ import annotations
@@ -39,10 +41,10 @@ class Mixup(ERM):
         partner = torch.randperm(batch.y.shape[0]).to(batch.y.device)
         logits = self.model(*(torch.lerp(t[partner], t, lam) for t in batch.x))
         check_targets(logits, batch.y, self.ignore_label)
-        return {"loss": mixed_loss(logits, batch.y, batch.y[partner], lam, self.ignore_label)}
+        return {"loss": pair_loss(logits, batch.y, batch.y[partner], lam, self.ignore_label)}
 
 
-def mixed_loss(logits: Tensor, y: Tensor, partner: Tensor, lam: float, ignore: int) -> Tensor:
+def pair_loss(logits: Tensor, y: Tensor, partner: Tensor, lam: float, ignore: int) -> Tensor:
     """Compute lam CE(y) + (1 - lam) CE(partner) over positions where neither label is ignored."""
     both = (y != ignore) & (partner != ignore)
     own, other = (

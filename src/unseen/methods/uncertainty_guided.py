@@ -1,6 +1,6 @@
 """Uncertainty-guided model generalization to unseen domains (Qiao and Peng, CVPR 2021).
 
-    min over theta, psi of  mean_k L(theta*; S+_k) + KL[q || p],   theta* as in `functional.meta`
+    min over theta, psi of  mean_k L(theta*; S+_k) + KL[q || p]                              (Eq. 6)
     max over phi_p of       L(theta; S+) - beta ||z - z+||^2                                 (Eq. 1)
 
 S+ has learned noise on its features and learned mixup of its labels. psi = {phi_p, phi_m} are one

@@ -57,7 +57,7 @@ class Draws:
             with torch.random.fork_rng(devices=[a.device] if a.device.type == "cuda" else []):
                 # torch's Beta takes no generator: seed the global one from this draw's.
                 torch.manual_seed(int(torch.randint(2**62, (), generator=g, device=g.device)))
-                # No validation: a NaN shall reach the loss, where training reports it.
+                # No validation: let a NaN reach the loss, where training reports it.
                 rows.append(torch.distributions.Beta(a, b, validate_args=False).rsample())
         return torch.stack(rows)
 
