@@ -22,7 +22,7 @@ from unseen.report.write import write_results
 from unseen.schema import merge
 from unseen.tasks import task_named
 from unseen.training.progress import GridProgress, RunState, format_metrics
-from unseen.training.run import Run, same_run
+from unseen.training.run import Run
 from unseen.training.train import train
 
 log = logging.getLogger("unseen")
@@ -149,7 +149,7 @@ def is_evaluated(run: PlannedRun, samples: int | None) -> bool:
     finished = Run(run.folder)
     if not finished.done:
         return False
-    same_run(finished, run.identity)
+    finished.check_same(run.identity)
     last = [r for r in finished.records() if r["split"] == "test" and r["step"] == run.steps]
     bounds = {r["value"] for r in last if r["metric"] == SUBSAMPLE_METRIC}
     return {r["domain"] for r in last} >= set(run.domains) and bounds == (

@@ -12,9 +12,7 @@ from torch import Tensor, nn
 from unseen.api import Method
 from unseen.detection.registry import make_detector
 from unseen.errors import UnseenError
-from unseen.files import locked as locked
 from unseen.files import read_json, write_json
-from unseen.files import write_atomically as write_atomically
 from unseen.nn.tensor_files import read_metadata, read_tensors, write_tensors
 from unseen.schema import Section, construct_settings, plain, validate
 from unseen.schema.migration import FORMAT, migrate_config

@@ -169,31 +169,15 @@ def _record_key(record: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(record.get(name) for name in ("step", "domain", "split", "metric"))
 
 
-def same_run(run: Run, config: dict[str, Any]) -> None:
-    """Raise an error if the folder holds another run than `config` describes."""
-    run.check_same(config)
-
-
-MOVED = {
-    "train": "unseen.training.train",
-    **dict.fromkeys(
-        ("TRAINED_ON", "commit_here", "identity", "trained_on"), "unseen.training.identity"
-    ),
-}
-
-
 def __getattr__(name: str) -> Any:
-    if name in MOVED:
-        import importlib
+    if name == "train":
+        from unseen.training.train import train
 
         warnings.warn(
-            f"unseen.training.run.{name} has moved to {MOVED[name]}, and goes in 0.3",
+            "unseen.training.run.train is now unseen.training.train.train; "
+            "the old path will be removed in version 0.3",
             DeprecationWarning,
             stacklevel=2,
         )
-        return getattr(importlib.import_module(MOVED[name]), name)
-    if name == "checked_seed":
-        from unseen.training.identity import check_seed
-
-        return check_seed
+        return train
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
