@@ -92,8 +92,8 @@ def saved_run(
         for domain, value in {source: 0.97, **figures}.items():
             rows.append((step, domain, "test", metric, value - (80 - step) / 1000))
             if scored and step == 80:
-                rows.append((step, domain, "test", "domain_score", 1 - value))
-                rows.append((step, domain, "test", "score_threshold", 0.1))
+                rows.append((step, domain, "score", "domain_score", 1 - value))
+                rows.append((step, domain, "score", "score_threshold", 0.1))
     lines = [
         dict(zip(("run", "step", "domain", "split", "metric", "value"), (name, *row), strict=True))
         for row in rows

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils.data import Dataset
 
 from unseen.api import Method, Task
 from unseen.checks import check_int
@@ -28,6 +29,8 @@ from unseen.training.sample_images import examples_of
 
 # Marks records of an evaluation on a random part of each domain.
 SUBSAMPLE_METRIC = "samples_at_most"
+SCORE_SPLIT = "score"  # of records of domain scores, computed on the test split
+SCORED_SAMPLES = 500  # of each domain; scores of sampled passes are slow
 
 
 def evaluate(
@@ -60,6 +63,7 @@ def evaluate(
         domains[domain.name] = {**values, **_class_values(task, result)}
         assert result.confusion is not None
         figures[f"confusion/{domain.name}"] = result.confusion
+        records += _score_records(net, data, run.config, domain.name)
         examples = examples_of(net, data)
         figures |= {f"{name}/{domain.name}": tensor for name, tensor in examples.items()}
     run.replace(records)
@@ -102,6 +106,28 @@ def _records(
         {**at, "metric": name, "value": value}
         for name, value in values.items()
         if value is not None
+    ]
+
+
+def _score_records(
+    net: Method, data: Dataset, config: dict[str, Any], domain: str
+) -> list[dict[str, Any]]:
+    """Return the domain score and its threshold as records, for the report."""
+    detector = net.detector
+    if detector.statistics is None:
+        return []
+    # Scores of sampled passes draw random numbers; the evaluation after them must not change.
+    with torch.random.fork_rng():
+        parts = random_part(data, SCORED_SAMPLES)
+        features = torch.cat([detector.look(part.x).features.cpu() for part in parts])
+        score = float(detector.reduce(features.mean(0)))
+        threshold = detector.threshold(len(features))
+    values = {"domain_score": score, "score_threshold": threshold}
+    at = {"run": config["run"], "step": config["loop"]["steps"], "domain": domain}
+    return [
+        {**at, "split": SCORE_SPLIT, "metric": name, "value": value}
+        for name, value in values.items()
+        if math.isfinite(value)
     ]
 
 
@@ -182,6 +208,7 @@ def recalibrate(run: Run, task: Task, score_at: ScoreAt, device: str = "auto") -
     with locked(run.folder):
         save_detector(net, run.folder)
         (run.folder / ESTIMATOR_FILE).unlink(missing_ok=True)  # it belongs to the other score
+        run.rewrite([r for r in run.records() if r["split"] != SCORE_SPLIT])
     return {
         "run": str(run.folder),
         "score_at": score_at,

@@ -55,8 +55,7 @@ class FinishedRun:
     @cached_property
     def metric(self) -> str:
         """The task's metric: the only one recorded on held-out source data."""
-        held_out = (r["metric"] for r in self.records if r["split"] == "val")
-        return next((m for m in held_out if m != DOMAIN_SCORE), "accuracy")
+        return next((r["metric"] for r in self.records if r["split"] == "val"), "accuracy")
 
     @cached_property
     def source(self) -> str:
@@ -110,12 +109,12 @@ class FinishedRun:
         """Return the names of what was recorded during training."""
         return list(dict.fromkeys(r["metric"] for r in self.records if r["split"] == "train"))
 
-    def test_values(self, metric: str) -> dict[str, float]:
-        """Return a metric of the last step on the test split, by domain."""
+    def scores(self, metric: str) -> dict[str, float]:
+        """Return the domain scores, or their thresholds, that `unseen evaluate` recorded."""
         return {
             r["domain"]: r["value"]
             for r in self.records
-            if r["metric"] == metric and r["split"] == "test" and r["step"] == self.steps
+            if r["metric"] == metric and r["split"] == "score" and r["step"] == self.steps
         }
 
     @cached_property

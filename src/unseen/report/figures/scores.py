@@ -193,11 +193,11 @@ def domain_score_figure(task: TaskRuns) -> Figure | None:
     """Draw the domain scores that `unseen evaluate` recorded against the error, by method."""
     panels = []
     for group in task.groups[:MAX_SERIES]:
-        runs = [run for run in group.runs if run.test_values(DOMAIN_SCORE)]
+        runs = [run for run in group.runs if run.scores(DOMAIN_SCORE)]
         if not runs or not task.domains:
             continue
         names = [task.source, *task.domains]
-        scores = [run.test_values(DOMAIN_SCORE) for run in runs]
+        scores = [run.scores(DOMAIN_SCORE) for run in runs]
         if any(name not in score for name in names for score in scores):
             continue
         y = {d: mean_and_std([score[d] for score in scores])[0] for d in names}

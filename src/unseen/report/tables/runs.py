@@ -72,7 +72,7 @@ def _results_caption(task: TaskRuns) -> str:
     if not task.domains:
         return (
             "Held-out source data only: no run was evaluated on unseen domains yet. "
-            "Run `unseen evaluate` on each run folder, then `unseen report` again."
+            "Run “unseen evaluate” on each run folder, then “unseen report” again."
         )
     sentences = [
         "Models are trained on the source domain only. Values are of the last checkpoint, mean ± "
@@ -131,18 +131,18 @@ def ablation_table(task: TaskRuns) -> Table | None:
 
 def domain_score_table(task: TaskRuns) -> Table | None:
     """Return the domain scores that `unseen evaluate` recorded, beside metric and threshold."""
-    runs = [run for group in task.groups for run in group.runs if run.test_values(DOMAIN_SCORE)]
+    runs = [run for group in task.groups for run in group.runs if run.scores(DOMAIN_SCORE)]
     if not runs:
         return None
     rows: list[list[Cell]] = []
     for group in task.groups:
         scored = [run for run in group.runs if run in runs]
         for domain in [task.source, *task.domains]:
-            scores = [run.test_values(DOMAIN_SCORE).get(domain) for run in scored]
+            scores = [run.scores(DOMAIN_SCORE).get(domain) for run in scored]
             known = [score for score in scores if score is not None]
             if not known:
                 continue
-            thresholds = [run.test_values(SCORE_THRESHOLD).get(domain) for run in scored]
+            thresholds = [run.scores(SCORE_THRESHOLD).get(domain) for run in scored]
             alarms = [
                 s > t
                 for s, t in zip(scores, thresholds, strict=True)
