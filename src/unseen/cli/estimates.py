@@ -43,7 +43,7 @@ def estimate(
     level
         Coverage of the interval.
     out
-        With --all: folder for summary.json, table.md and table.csv; mean over several runs.
+        With --all: folder for summary.json and table.md; mean over several runs.
     """
     if not runs:
         raise UnseenError("name a finished run: unseen estimate RUN --domain NAME, or --all")

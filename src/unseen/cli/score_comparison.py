@@ -28,7 +28,7 @@ def compare_scores(
     Parameters
     ----------
     out
-        Folder for scores.json, summary.json, table.md, table.csv and a figure. It may collect
+        Folder for scores.json, summary.json, table.md and a figure. It may collect
         several tasks.
     samples
         Maximum number of random samples of each domain. A Bayesian network takes about 30 passes

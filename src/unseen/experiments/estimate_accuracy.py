@@ -126,19 +126,13 @@ def _estimate_domain(
 def write_tables(
     folder: Path, results: Sequence[Mapping[str, Any]], command: str
 ) -> list[dict[str, Any]]:
-    """Write summary.json, table.md and table.csv of runs that differ in their seed only.
+    """Write summary.json and table.md of runs that differ in their seed only.
 
     Return the rows of summary.json.
     """
     _check_comparable(results)
     rows = _summary_rows(results)
-    lines = [list(rows[0])]
-    for row in rows:
-        cells = row.values()
-        lines.append([" ".join(map(str, v)) if isinstance(v, list) else str(v) for v in cells])
-    table = "".join(",".join(line) + "\n" for line in lines)
     write_atomically(folder / "summary.json", (json.dumps(rows, indent=1) + "\n").encode())
-    write_atomically(folder / "table.csv", table.encode())
     write_atomically(folder / "table.md", _page(results, command).encode())
     return rows
 
