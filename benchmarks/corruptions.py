@@ -1,8 +1,8 @@
-"""What making CIFAR-10-C costs: the time of all 75 sets, and with --sheet a contact sheet of 15 corruptions x 5 severities.
+"""Time the making of CIFAR-10-C; --sheet also draws 15 corruptions x 5 severities.
 
     python benchmarks/corruptions.py [--images 2000] [--sheet corruptions.png] [--show 11]
 
-Needs CIFAR-10's test file and the frost overlays (docs/tasks/cifar10_c.md). One process; prints JSON.
+Needs CIFAR-10's test file and the frost overlays (docs/tasks/cifar10_c.md). Prints JSON.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from unseen.data.corruptions import CORRUPTIONS, GROUPS, SEVERITIES, corrupt
 from unseen.errors import UnseenError
 
 
-def test_images(count: int) -> NDArray[np.uint8]:
+def load_images(count: int) -> NDArray[np.uint8]:
     pixels, _ = cifar10.load_images(cifar10.Slice("test", 0, count))
     return np.ascontiguousarray(pixels.permute(0, 2, 3, 1).numpy())
 
 
-def timed(images: NDArray[np.uint8]) -> dict[str, float]:
-    """Seconds of the five sets of each corruption."""
+def time_corruptions(images: NDArray[np.uint8]) -> dict[str, float]:
+    """Return the seconds that the five sets of each corruption take."""
     seconds = {}
     for name in CORRUPTIONS:
         start = time.perf_counter()
@@ -38,8 +38,8 @@ def timed(images: NDArray[np.uint8]) -> dict[str, float]:
     return seconds
 
 
-def sheet(image: NDArray[np.uint8], scale: int = 3) -> Image.Image:
-    """One row for each corruption: its name, the clean image, the five severities."""
+def contact_sheet(image: NDArray[np.uint8], scale: int = 3) -> Image.Image:
+    """Draw a row for each corruption: its name, the clean image and the five severities."""
     tile, margin, words, heading = 32 * scale, 4, 230, 30
     width, height = words + 6 * (tile + margin), heading + len(CORRUPTIONS) * (tile + margin)
     canvas = Image.new("RGB", (width, height), "white")
@@ -72,9 +72,9 @@ def main() -> None:
     parser.add_argument("--show", type=int, default=11, help="which test image the sheet shows")
     args = parser.parse_args()
     if args.sheet:
-        sheet(test_images(args.show + 1)[args.show]).save(args.sheet)
-    images = test_images(args.images)
-    seconds = timed(images)
+        contact_sheet(load_images(args.show + 1)[args.show]).save(args.sheet)
+    images = load_images(args.images)
+    seconds = time_corruptions(images)
     sets = len(CORRUPTIONS) * len(SEVERITIES)
     print(
         json.dumps(

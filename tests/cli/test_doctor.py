@@ -1,18 +1,17 @@
-"""The doctor finds what is wrong, names it, and says what to do; each illness is a made one."""
+"""`unseen doctor` finds problems, names them and suggests a fix; every problem is simulated."""
 
 from __future__ import annotations
 
 import collections
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from command_line import unseen
 
 from unseen import TASKS
-from unseen.cli import installation as doctor
+from unseen.cli import installation
 from unseen.data.publishers import DATA_SETS
 from unseen.errors import UnseenError
 from unseen.tasks import task_named
@@ -43,11 +42,21 @@ def by_name(findings):
     return {finding.what: finding for finding in findings}
 
 
-def test_packages_are_read_from_what_the_installation_asks_for(healthy):
-    installed(healthy, "unseen", "0.1.0", "torch>=2.5", "sleepy>=2", "absentee", "tomli; python_version < '3.0'",
-              "drum>=1; extra == 'music'", "unseen[music]; extra == 'all'", extras=("music", "all"))  # fmt: skip
+def test_packages_are_checked_against_the_metadata(healthy):
+    installed(
+        healthy,
+        "unseen",
+        "0.1.0",
+        "torch>=2.5",
+        "sleepy>=2",
+        "absentee",
+        "tomli; python_version < '3.0'",
+        "drum>=1; extra == 'music'",
+        "unseen[music]; extra == 'all'",
+        extras=("music", "all"),
+    )
     installed(healthy, "sleepy", "1.9")
-    found = by_name(doctor.packages())
+    found = by_name(installation.check_packages())
     assert (
         found["torch"].state == "ok" and found["torch"].found == torch.__version__.split("+")[0]
     ) or "+" in found["torch"].found
@@ -67,12 +76,12 @@ def test_packages_are_read_from_what_the_installation_asks_for(healthy):
     assert "tomli" not in found and not any(name.startswith("unseen (") for name in found)
 
 
-def test_a_package_that_is_not_installed_at_all_is_a_problem(monkeypatch):
+def test_missing_package_metadata_is_a_problem(monkeypatch):
     def gone(name):
-        raise doctor.importlib.metadata.PackageNotFoundError(name)
+        raise installation.importlib.metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(doctor.importlib.metadata, "requires", gone)
-    (finding,) = doctor.packages()
+    monkeypatch.setattr(installation.importlib.metadata, "requires", gone)
+    (finding,) = installation.check_packages()
     assert finding.state == "problem" and "pip install ." in finding.advice
 
 
@@ -91,24 +100,24 @@ def test_a_package_that_is_not_installed_at_all_is_a_problem(monkeypatch):
         ("import time; time.sleep(60)", "no answer within 2 s"),
     ],
 )
-def test_a_broken_torchvision_is_named_although_nothing_needs_it(healthy, monkeypatch, code, told):
+def test_broken_torchvision_is_named(healthy, monkeypatch, code, told):
     (healthy / "torchvision").mkdir()
     (healthy / "torchvision/__init__.py").write_text(code + "\n")
     monkeypatch.setenv("PYTHONPATH", str(healthy))
-    found = by_name(doctor.bystanders(timeout=2 if "sleep" in code else 60))
+    found = by_name(installation.check_companions(timeout=2 if "sleep" in code else 60))
     assert found["torchvision"].state == "note" and told in found["torchvision"].found
     assert "pip uninstall torchvision" in found["torchvision"].advice
     assert "torchaudio" not in found or found["torchaudio"].state == "ok"
 
 
-def test_a_sound_torchvision_is_no_news(healthy, monkeypatch):
+def test_working_torchvision_is_ok(healthy, monkeypatch):
     (healthy / "torchvision.py").write_text("")
     monkeypatch.setenv("PYTHONPATH", str(healthy))
-    assert by_name(doctor.bystanders(60))["torchvision"].state == "ok"
+    assert by_name(installation.check_companions(60))["torchvision"].state == "ok"
 
 
-def test_data_says_for_each_task_what_is_there_where_it_looked_and_how_to_get_the_rest(healthy):
-    finding = by_name(doctor.data())["data of digits, digit_pairs, digits_shifts"]
+def test_data_finding_names_missing_parts_folder_and_remedy(healthy):
+    finding = by_name(installation.check_data())["data of digits, digit_pairs, digits_shifts"]
     assert finding.state == "note" and str(healthy / "data/digits") in finding.found
     assert (
         "mnist/train" in finding.found
@@ -122,36 +131,36 @@ def test_data_says_for_each_task_what_is_there_where_it_looked_and_how_to_get_th
             path = path.with_suffix("") if path.suffix == ".gz" else path  # unzipped is as good
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
-    found = by_name(doctor.data())
+    found = by_name(installation.check_data())
     assert found["data of digits, digit_pairs, digits_shifts"].state == "ok"
     assert found["data of driving"].state == "note"
 
 
-def test_every_task_either_reads_a_data_set_that_the_doctor_knows_or_needs_none(healthy):
+def test_data_set_of_every_task_is_known(healthy):
     for name in TASKS:
         try:
             task_named(name).source.load("train")
         except UnseenError as error:
-            assert name in doctor.DATA_OF, f"{name} needs data ({error}): tell doctor.DATA_OF which"
+            assert name in installation.DATA_OF, f"{name} needs data ({error}): add it to DATA_OF"
             continue
-        assert name not in doctor.DATA_OF, f"{name} needs no data"
+        assert name not in installation.DATA_OF, f"{name} needs no data"
 
 
-def test_disk_space_and_places_that_cannot_be_written(healthy, monkeypatch):
+def test_full_disk_and_read_only_folders_are_named(healthy, monkeypatch):
     (healthy / "data").mkdir()
-    assert {f.state for f in doctor.places()} == {"ok"}
+    assert {f.state for f in installation.check_folders()} == {"ok"}
     usage = collections.namedtuple("usage", "total used free")
     monkeypatch.setattr(
-        doctor.shutil, "disk_usage", lambda path: usage(10**12, 10**12 - 10**8, 10**8)
+        installation.shutil, "disk_usage", lambda path: usage(10**12, 10**12 - 10**8, 10**8)
     )
-    found = by_name(doctor.places())
+    found = by_name(installation.check_folders())
     assert (
         found["current folder"].state == "problem"
         and "0.1 GB free" in found["current folder"].found
     )
     (healthy / "file").touch()
     monkeypatch.setenv("UNSEEN_CACHE", str(healthy / "file/cache"))
-    finding = by_name(doctor.places())["cache folder"]
+    finding = by_name(installation.check_folders())["cache folder"]
     assert (
         finding.state == "note"
         and "cannot be written" in finding.found
@@ -159,36 +168,36 @@ def test_disk_space_and_places_that_cannot_be_written(healthy, monkeypatch):
     )
 
 
-def test_a_data_folder_that_is_not_there_or_no_folder_is_named(healthy, monkeypatch):
-    assert "is not there" in by_name(doctor.places())["UNSEEN_DATA"].found
+def test_missing_data_folder_is_named(healthy, monkeypatch):
+    assert "does not exist" in by_name(installation.check_folders())["UNSEEN_DATA"].found
     (healthy / "data").write_text("a file")
-    found = by_name(doctor.places())["UNSEEN_DATA"]
-    assert found.state == "problem" and "is no folder" in found.found
+    found = by_name(installation.check_folders())["UNSEEN_DATA"]
+    assert found.state == "problem" and "is not a folder" in found.found
     (healthy / "data").unlink()
     (healthy / "data").mkdir()
-    assert "UNSEEN_DATA" not in by_name(doctor.places())
+    assert "UNSEEN_DATA" not in by_name(installation.check_folders())
 
 
 @pytest.mark.parametrize("named", ["abc", "-3", "0"])
-def test_a_number_of_threads_that_is_none_is_remarked_on(monkeypatch, named):
+def test_invalid_number_of_threads_is_named(monkeypatch, named):
     monkeypatch.setenv("OMP_NUM_THREADS", named)
-    (found,) = doctor.threads()
-    assert found.state == "note" and "whole number from 1 on" in found.advice
+    (found,) = installation.check_threads()
+    assert found.state == "note" and "positive integer" in found.advice
 
 
-def test_threads_and_python(monkeypatch):
-    monkeypatch.setattr(doctor.torch, "get_num_threads", lambda: 10_000)
-    (finding,) = doctor.threads()
+def test_too_many_threads_and_old_python_are_named(monkeypatch):
+    monkeypatch.setattr(installation.torch, "get_num_threads", lambda: 10_000)
+    (finding,) = installation.check_threads()
     assert finding.state == "note" and "OMP_NUM_THREADS=" in finding.advice
-    monkeypatch.setattr(doctor.sys, "version_info", (3, 9, 1))
-    (finding,) = doctor.python()
+    monkeypatch.setattr(installation.sys, "version_info", (3, 9, 1))
+    (finding,) = installation.check_python()
     assert finding.state == "problem" and "3.10" in finding.advice
 
 
-def test_the_console_script_must_be_there_and_work(tmp_path, monkeypatch):
-    monkeypatch.setattr(doctor.sys, "executable", str(tmp_path / "bin/python"))
+def test_console_script_must_exist_and_work(tmp_path, monkeypatch):
+    monkeypatch.setattr(installation.sys, "executable", str(tmp_path / "bin/python"))
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
-    (finding,) = doctor.command(60)
+    (finding,) = installation.check_command(60)
     assert (
         finding.state == "problem"
         and finding.found == "not found"
@@ -198,34 +207,24 @@ def test_the_console_script_must_be_there_and_work(tmp_path, monkeypatch):
     script = tmp_path / "path/unseen"
     script.write_text("#!/bin/sh\necho 'bad interpreter' >&2; exit 1\n")
     script.chmod(0o755)
-    (finding,) = doctor.command(60)
+    (finding,) = installation.check_command(60)
     assert finding.state == "problem" and "bad interpreter" in finding.found
     script.write_text("#!/bin/sh\nexit 0\n")
-    assert next(doctor.command(60)).state == "ok"
+    assert next(installation.check_command(60)).state == "ok"
     (tmp_path / "bin").mkdir()
     script.rename(tmp_path / "bin/unseen")
-    (finding,) = doctor.command(60)
+    (finding,) = installation.check_command(60)
     assert finding.state == "note" and "not on PATH" in finding.found
 
 
-def test_the_command_ends_with_1_at_a_problem_names_it_and_prints_only_json(tmp_path):
-    installed(tmp_path, "numpy", "1.0")  # found before the real one's metadata
-    words = [sys.executable, "-c", "from unseen.cli import main; main()", "doctor", "--json"]
-    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
-    environment = {
-        "PYTHONPATH": str(tmp_path),
-        "UNSEEN_DATA": str(tmp_path),
-        "PATH": path,
-        "HOME": str(tmp_path),
-    }
-    done = subprocess.run(words, capture_output=True, text=True, env=environment)
-    told = json.loads(done.stdout)
-    assert done.returncode == 1 and not told["ok"] and told["problems"] == ["numpy"], done.stderr
-    finding = next(f for f in told["findings"] if f["what"] == "numpy")
-    assert finding["found"].startswith("1.0, but") and finding["advice"].startswith(
-        "pip install 'numpy"
-    )
-    assert "1 problems: numpy" in done.stderr
-    assert {"python", "torch", "threads", "devices", "data", "command unseen"} <= {
-        f["what"] for f in told["findings"]
-    }
+def test_doctor_exits_with_1_at_a_problem(healthy):
+    installed(healthy, "numpy", "1.0")  # precedes the metadata of the real one
+    finished = unseen("doctor", "--json")
+    result = json.loads(finished.stdout)
+    assert finished.returncode == 1 and not result["ok"], finished.stderr
+    assert "numpy" in result["problems"] and "problems: " in finished.stderr
+    finding = next(f for f in result["findings"] if f["what"] == "numpy")
+    assert finding["found"].startswith("1.0, but")
+    assert finding["advice"].startswith("pip install 'numpy")
+    names = {f["what"] for f in result["findings"]}
+    assert {"python", "torch", "threads", "devices", "data", "command unseen"} <= names

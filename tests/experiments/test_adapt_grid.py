@@ -174,13 +174,21 @@ def test_killed_grid_leaves_no_worker(grid_file, tmp_path, starts):
 
 
 def test_average_over_variants_is_taken_draw_by_draw(tmp_path):
-    facts = {"task": "t", "metric": "accuracy", "command": "c", "paper": {"x": {"7-shot": {"average": 0.8}}},
-             "variants": {"v": {"source": "s", "domain": "s->a"}, "w": {"source": "s", "domain": "s->b"}}}  # fmt: skip
+    facts = {
+        "task": "t",
+        "metric": "accuracy",
+        "command": "c",
+        "paper": {"x": {"7-shot": {"average": 0.8}}},
+        "variants": {
+            "v": {"source": "s", "domain": "s->a"},
+            "w": {"source": "s", "domain": "s->b"},
+        },
+    }
+    common = {"method": "x", "setting": "7-shot", "start": "erm", "with": "fada", "source": 0.9}
+    common |= {"settings": {"steps": 1}, "seconds": 1.0, "cpu_seconds": 1.0, "commit": "c"}
 
     def made(variant, seed, target):
-        return {"variant": variant, "method": "x", "setting": "7-shot", "start": "erm", "with": "fada", "seed": seed,
-                "target": target, "source": 0.9, "settings": {"steps": 1},
-                "seconds": 1.0, "cpu_seconds": 1.0, "commit": "c"}  # fmt: skip
+        return {**common, "variant": variant, "seed": seed, "target": target}
 
     cells = [
         made("v", 0, 0.2),

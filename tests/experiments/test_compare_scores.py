@@ -15,7 +15,7 @@ import torch
 from light_task import SHIFTS, light_task, samples
 
 from unseen import UnseenError
-from unseen.cli.score_comparison import compare_scores
+from unseen.cli.compare_scores import compare_scores
 from unseen.experiments.compare_scores import alternating_seconds, compare, random_samples
 from unseen.experiments.evaluate import recalibrate
 from unseen.report.figures.scores import draw_scores, figure_name, group_domains

@@ -30,15 +30,28 @@ def test_the_interval_is_students():
 
 
 def test_figures_are_means_and_stds_over_seeds_and_differences_are_paired(tmp_path):
-    facts = {"task": "t", "metric": "accuracy", "variants": {"v": {"source": "s", "domains": ["a", "b"]}}, "command": "c",
-             "averages": {"only a": ["a"], "with c": ["a", "c"]}}  # fmt: skip
+    facts = {
+        "task": "t",
+        "metric": "accuracy",
+        "variants": {"v": {"source": "s", "domains": ["a", "b"]}},
+        "command": "c",
+        "averages": {"only a": ["a"], "with c": ["a", "c"]},
+    }
 
     def made(method, seed, a, b):
         at = {"step": 10, "split": "test", "metric": "accuracy"}
         records = [{**at, "domain": d, "value": v} for d, v in (("s", 0.9), ("a", a), ("b", b))]
         config = {"loop": {"steps": 10}, "commit": "abc"}
-        return {"variant": "v", "method": method, "setting": "default", "label": method, "seed": seed, "paper": {"average": 0.5},
-                "config": config, "records": records}  # fmt: skip
+        return {
+            "variant": "v",
+            "method": method,
+            "setting": "default",
+            "label": method,
+            "seed": seed,
+            "paper": {"average": 0.5},
+            "config": config,
+            "records": records,
+        }
 
     runs = [
         made("erm", 0, 0.2, 0.4),
@@ -58,9 +71,16 @@ def test_figures_are_means_and_stds_over_seeds_and_differences_are_paired(tmp_pa
 
 
 def test_variants_have_their_own_rows_and_are_tabled_together(tmp_path):
-    facts = {"task": "t", "metric": "miou", "command": "c", "averages": {"fogs": ["fog/*"]},
-             "variants": {"v": {"source": "s", "domains": ["fog/1", "fog/2"]},
-                          "w": {"source": "s", "domains": ["rain"]}}}  # fmt: skip
+    facts = {
+        "task": "t",
+        "metric": "miou",
+        "command": "c",
+        "averages": {"fogs": ["fog/*"]},
+        "variants": {
+            "v": {"source": "s", "domains": ["fog/1", "fog/2"]},
+            "w": {"source": "s", "domains": ["rain"]},
+        },
+    }
 
     def made(variant, method, **figures):
         at = {"step": 10, "split": "test", "metric": "miou"}
@@ -69,8 +89,16 @@ def test_variants_have_their_own_rows_and_are_tabled_together(tmp_path):
             for d, v in {"s": 0.9, **figures}.items()
         ]
         records.append({**at, "metric": "iou/road", "domain": "rain", "value": 0.0})
-        return {"variant": variant, "method": method, "setting": "default", "label": method, "seed": 0, "paper": {"rain": 0.9},
-                "config": {"loop": {"steps": 10}}, "records": records}  # fmt: skip
+        return {
+            "variant": variant,
+            "method": method,
+            "setting": "default",
+            "label": method,
+            "seed": 0,
+            "paper": {"rain": 0.9},
+            "config": {"loop": {"steps": 10}},
+            "records": records,
+        }
 
     runs = [
         made("v", "erm", fog_1=0.2, fog_2=0.4),

@@ -16,24 +16,25 @@ from unseen.cli import (
     adapt_grid,
     adaptations,
     bench,
+    calibrate,
+    compare_scores,
     data,
     demo,
     doctor,
-    estimates,
+    estimate,
     evaluate,
-    installation,
     methods,
-    monitoring,
+    monitor,
     report,
     score,
-    score_comparison,
     segmentation_images,
     tasks,
     train,
     update_readme,
 )
-from unseen.cli.options import deprecated, say, stdout_for_results_only
+from unseen.cli.options import deprecated, say, show_deprecations, stdout_for_results_only
 from unseen.errors import UnseenError
+from unseen.training.identity import package_version
 from unseen.training.machine import keep_freed_memory
 
 __all__ = ["app", "main"]
@@ -41,21 +42,22 @@ __all__ = ["app", "main"]
 app = App(
     name="unseen",
     suppress_keyboard_interrupt=False,
-    version=installation.version,
+    version=package_version,
     help="Train on one source domain, generalize to unseen domains, and detect when a model fails.",
 )
 app.command(train.train)
 app.command(evaluate.evaluate)
 app.command(score.score)
-monitoring.attach(app)
-estimates.attach(app)
+app.command(monitor.monitor)
+app.command(calibrate.calibrate)
+app.command(estimate.estimate)
 app.command(adapt.adapt)
 app.command(adaptations.adaptations)
 app.command(adapt_grid.adapt_grid, name="adapt-grid")
 app.command(bench.bench)
 app.command(report.report)
 app.command(demo.demo)
-app.command(score_comparison.compare_scores, name="compare-scores")
+app.command(compare_scores.compare_scores, name="compare-scores")
 app.command(segmentation_images.segmentation_images, name="segmentation-images")
 app.command(data.data_app)
 app.command(tasks.tasks)
@@ -68,7 +70,7 @@ for old, new, command in (
     ("few-shot", "adapt-grid", adapt_grid.adapt_grid),
     ("pictures", "segmentation-images", segmentation_images.segmentation_images),
     ("results", "update-readme", update_readme.update_readme),
-    ("uncertainty", "compare-scores", score_comparison.compare_scores),
+    ("uncertainty", "compare-scores", compare_scores.compare_scores),
 ):
     app.command(deprecated(command, old, new), name=old, show=False)
 
@@ -79,7 +81,10 @@ def main(tokens: Sequence[str] | None = None) -> None:
     logging.basicConfig(level=logging.INFO, format="unseen: %(message)s", stream=sys.stderr)
     keep_freed_memory()
     try:
-        with stdout_for_results_only() if "--json" in tokens else contextlib.nullcontext():
+        with (
+            show_deprecations(),
+            stdout_for_results_only() if "--json" in tokens else contextlib.nullcontext(),
+        ):
             app(tokens, exit_on_error=False, print_error=False, error_console=Console(stderr=True))
     except UnusedCliTokensError as error:
         surplus = " ".join(error.unused_tokens or [])

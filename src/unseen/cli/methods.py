@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
-from unseen.cli.options import Json, emit
+from unseen.cli.options import Json, dotted, emit
 from unseen.methods import METHODS, method_named
 from unseen.report.tables import show
+from unseen.schema import plain
 from unseen.training.config import LoopSettings
 
 
@@ -25,7 +25,7 @@ def methods(name: str | None = None, *, json_: Json = False) -> None:
             "name": m.name,
             "summary": m.summary,
             "paper": m.paper,
-            "settings": {k: _to_json(p.default) for k, p in m.settings_of().items()},
+            "settings": {k: plain(p.default) for k, p in m.settings_of().items()},
         }
         for m in chosen
     ]
@@ -40,23 +40,6 @@ def methods(name: str | None = None, *, json_: Json = False) -> None:
     else:
         (method,) = result
         title = f"{method['name']}: {method['summary']}\n{method['paper']}"
-        show(title, ["setting", "default"], _dotted(method["settings"]))
-    rows = _dotted(LoopSettings().model_dump())
+        show(title, ["setting", "default"], list(dotted(method["settings"])))
+    rows = list(dotted(LoopSettings().model_dump()))
     show("settings of the training loop, for every method", ["setting", "default"], rows)
-
-
-def _to_json(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _dotted(settings: dict[str, Any], prefix: str = "") -> list[list[Any]]:
-    """Return rows of name and default; a group's fields are named as on the command line."""
-    rows: list[list[Any]] = []
-    for name, value in settings.items():
-        if isinstance(value, dict):
-            rows += _dotted(value, f"{prefix}{name}.")
-        else:
-            rows.append([prefix + name, value])
-    return rows

@@ -6,7 +6,8 @@ import contextlib
 import functools
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TextIO
 
@@ -84,6 +85,23 @@ def say(text: str) -> None:
     print(f"unseen: {text}", file=sys.stderr)
 
 
+@contextlib.contextmanager
+def show_deprecations() -> Iterator[None]:
+    """Print deprecated settings as messages; Python hides these warnings by default."""
+
+    def show(message: Warning | str, category: type[Warning], *rest: Any) -> None:
+        if issubclass(category, DeprecationWarning):
+            say(f"warning: {message}")
+        else:
+            original(message, category, *rest)
+
+    original = warnings.showwarning
+    with warnings.catch_warnings():
+        warnings.filterwarnings("default", category=DeprecationWarning, module=r"unseen\b")
+        warnings.showwarning = show  # type: ignore[assignment]
+        yield
+
+
 def deprecated(command: Callable[..., None], old: str, new: str) -> Callable[..., None]:
     """Return `command` with a warning on stderr that its name has changed."""
 
@@ -109,3 +127,12 @@ def task_title(result: dict[str, Any]) -> str:
     """Return the task's name, with its variant if that is not the default."""
     variant = result.get("variant", "default")
     return result["task"] if variant == "default" else f"{result['task']}/{variant}"
+
+
+def dotted(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield names and values of settings; fields of a group are named as --set takes them."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from dotted(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from typing import Any
 
-from unseen.cli.options import Json, emit
+from unseen.cli.options import Json, dotted, emit
 from unseen.report.tables import show
+from unseen.schema import plain
 from unseen.tasks import TASKS, task_named, variants_of
 from unseen.training.config import model_settings
 
@@ -46,30 +46,14 @@ def _describe(word: str) -> dict[str, Any]:
         "unseen": [d.name for d in task.targets],
         "classes": task.classes,
         "metric": task.metric,
-        "presets": {preset: _to_json(settings) for preset, settings in task.presets.items()},
+        "presets": {preset: plain(settings) for preset, settings in task.presets.items()},
         "sites": list(task.sites),
         "embedding": task.embedding,
-        "model_settings": {k: _to_json(p.default) for k, p in model_settings(task).items()},
+        "model_settings": {k: plain(p.default) for k, p in model_settings(task).items()},
     }
-
-
-def _to_json(value: Any) -> Any:
-    """Convert a setting, or a mapping of settings, to JSON types."""
-    if isinstance(value, Mapping):
-        return {name: _to_json(item) for name, item in value.items()}
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _one_line(value: Any) -> Any:
     if isinstance(value, dict):
-        return ", ".join(f"{name}={_one_line(item)}" for name, item in _dotted(value))
+        return ", ".join(f"{name}={_one_line(item)}" for name, item in dotted(value))
     return ", ".join(map(str, value)) if isinstance(value, list) else value
-
-
-def _dotted(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the settings with dotted names, as --set takes them."""
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from _dotted(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value

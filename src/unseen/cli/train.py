@@ -48,15 +48,13 @@ def train(
     tensorboard
         Also write TensorBoard events: losses, source accuracy and what else the method logs.
     """
-    overrides = parse_settings(set_ or []) | (
-        {} if augment is None else parse_settings([f"augment={augment}"])
-    )
+    named = [] if augment is None else [f"augment={augment}"]
     run = training.train(
         task_named(task),
         method,
         out,
         preset=preset,
-        overrides=overrides,
+        overrides=parse_settings([*(set_ or []), *named]),
         seed=seed,
         resume=resume,
         device=device,

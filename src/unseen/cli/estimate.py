@@ -5,18 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import App
-
 from unseen.checks import check_fraction
 from unseen.cli.options import Device, Flag, Json, RunFolder, TaskWord, emit, say, task_of
 from unseen.errors import UnseenError
 from unseen.experiments.estimate_accuracy import ESTIMATORS, estimate_run, write_tables
 from unseen.report.tables import percent, show
 from unseen.training.run import Run
-
-
-def attach(app: App) -> None:
-    app.command(estimate)
 
 
 def estimate(

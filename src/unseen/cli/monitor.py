@@ -1,4 +1,4 @@
-"""`unseen monitor`: score a stream of batches. `unseen calibrate`: change where a run is scored."""
+"""`unseen monitor`: score a stream of batches."""
 
 from __future__ import annotations
 
@@ -7,45 +7,15 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
-from cyclopts import App
 
 from unseen.api import Batch, Domain
 from unseen.cli.options import Count, Device, Json, RunFolder, Seed, TaskWord, emit, say, task_of
 from unseen.detection.monitor import Reading
-from unseen.detection.scoring import ScoreAt
 from unseen.errors import UnseenError
-from unseen.experiments.evaluate import recalibrate
 from unseen.experiments.monitor_run import open_monitor
 from unseen.training.batches import load_split, take
 from unseen.training.identity import check_seed
 from unseen.training.run import Run
-
-
-def attach(app: App) -> None:
-    app.command(monitor)
-    app.command(calibrate)
-
-
-def calibrate(
-    run: RunFolder,
-    *,
-    at: ScoreAt,
-    task: TaskWord = None,
-    device: Device = "auto",
-    json_: Json = False,
-) -> None:
-    """Compute a finished run's score at another layer and recalibrate it; its weights stay.
-
-    Parameters
-    ----------
-    at
-        The first site, as in the paper, or the embedding, which ranks domains by their error
-        better.
-    """
-    finished = Run(run)
-    result = recalibrate(finished, task_of(finished, task), at, device)
-    if not emit(result, json_):
-        print(f"{run}: scored at the {at}; alarm threshold of 64 samples {result['threshold']:.4f}")
 
 
 def monitor(
