@@ -96,3 +96,38 @@ def test_settings_survive_json():
 
 def test_constructor_has_at_most_15_parameters():
     assert len(inspect.signature(UncertaintyGuided.__init__).parameters) <= 15
+
+
+def test_groups_are_accepted_as_mappings_and_none():
+    net = UncertaintyGuided(
+        TinyNet(),
+        sites=["conv1"],
+        embedding="fc1",
+        noise={"scale": 1.0},
+        adversary="none",
+        mixup={"kind": "random"},
+    )
+    assert net.noise == Noise(scale=1.0)
+    assert net.adversary is None
+    assert net.mixup == RandomMixup()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"noise": {"scael": 1.0}}, "unknown setting noise.scael; known settings: .*scale"),
+        ({"noise": 3}, "noise must be a table of settings"),
+        ({"adversary": False}, "adversary must be a table of settings or none, not False"),
+        ({"noise_scal": 1.0}, "uncertainty_guided has no setting noise_scal; it has: .*noise"),
+    ],
+)
+def test_wrong_groups_and_unknown_settings_are_named(settings, message):
+    with pytest.raises(UnseenError, match=message):
+        UncertaintyGuided(TinyNet(), sites=["conv1"], embedding="fc1", **settings)
+
+
+def test_setting_an_old_and_a_new_name_is_refused():
+    with pytest.raises(UnseenError, match=r"noise_scale is the old name of noise.scale"):
+        nest_settings({"noise_scale": 1.0, "noise": {"scale": 3.0}})
+    with pytest.warns(DeprecationWarning), pytest.raises(UnseenError, match="set it once"):
+        UncertaintyGuided(TinyNet(), sites=["conv1"], noise_scale=1.0, noise={"scale": 3.0})

@@ -29,7 +29,8 @@ from unseen.nn.inputs import inputs
 log = logging.getLogger("unseen")
 
 NOT_CALIBRATED = (
-    "no source statistics yet: train with unseen.fit, or call unseen.calibrate(net, loader)"
+    "no source statistics yet: train with unseen.fit, or call "
+    "unseen.calibrate(net, train, held_out) or detector.calibrate(train, held_out)"
 )
 ENOUGH_HELD_OUT = 200  # from here on the stated rate of false alarms held in our tests
 

@@ -281,7 +281,7 @@ class UncertaintyGuided(NoisyMethod):
             return []
         return [
             f"all {steps} steps are warm-up (warmup={self.warmup}): this is ERM, and its score is "
-            "meaningless"
+            "meaningless; raise steps or lower warmup"
         ]
 
     def snapshot(self, batch: Batch) -> dict[str, Tensor]:

@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from unseen.checks import check_choice, check_fraction, check_int, check_number, check_positive
+from unseen.errors import UnseenError
 from unseen.functional.noise import Act, HeadInput, NoiseKind, Per, Sign
+from unseen.schema import construct_settings
 from unseen.schema.flat_settings import RENAMED, deprecated_names, nest_settings
 
 
@@ -154,6 +156,12 @@ PRESETS: dict[str, dict[str, Any]] = {
     "fast": {"draws": 2},
 }  # fmt: skip
 
+GROUPS: dict[str, tuple[type, ...]] = {
+    "noise": (Noise,),
+    "adversary": (Adversary,),
+    "mixup": (LearnedMixup, RandomMixup),
+    "weights": (LossWeights,),
+}
 _MIXUPS = {"learned": LearnedMixup, "random": RandomMixup}
 _DEFAULTS: dict[str, Callable[..., Any]] = {
     "noise": Noise,
@@ -171,7 +179,7 @@ _HINTS = {
 
 
 def accept_flat_settings(init: Callable[..., None]) -> Callable[..., None]:
-    """Let a constructor take the flat settings of version 0.1, with a DeprecationWarning."""
+    """Let a constructor take groups as mappings, and flat settings with a DeprecationWarning."""
 
     @functools.wraps(init)
     def wrapper(self: Any, model: Any, **settings: Any) -> None:
@@ -183,9 +191,26 @@ def accept_flat_settings(init: Callable[..., None]) -> Callable[..., None]:
                 stacklevel=2,
             )
             settings = _build_groups(settings, old)
-        init(self, model, **settings)
+        init(self, model, **_construct_groups(type(self), settings))
 
     return wrapper
+
+
+def _construct_groups(method: Any, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings with every group an object; refuse unknown names and other types."""
+    known = method.settings_of()
+    if unknown := [name for name in settings if name not in known]:
+        raise UnseenError(
+            f"{method.name} has no setting {', '.join(unknown)}; it has: {', '.join(known)}. "
+            'Fields of a group are set as in noise=Noise(scale=1.0) or noise={"scale": 1.0}'
+        )
+    groups = {
+        name: None if value == "none" else value
+        for name, value in settings.items()
+        if name in GROUPS and not isinstance(value, GROUPS[name])
+    }
+    parameters = {name: known[name] for name in groups}
+    return {**settings, **construct_settings(parameters, groups, "settings", method.name)}
 
 
 def _build_groups(settings: Mapping[str, Any], old: list[str]) -> dict[str, Any]:
@@ -194,7 +219,11 @@ def _build_groups(settings: Mapping[str, Any], old: list[str]) -> dict[str, Any]
     for name, value in nest_settings({name: settings[name] for name in old}).items():
         if isinstance(value, dict):
             fields = {**value}
-            if kept.get(name) is not None:
+            if isinstance(kept.get(name), Mapping):
+                if twice := sorted(set(fields) & set(kept[name])):
+                    raise UnseenError(f"{name}.{twice[0]} is set by its old name, too: set it once")
+                kept[name] = {**kept[name], **fields}
+            elif kept.get(name) is not None:
                 kept[name] = replace(kept[name], **fields)
             elif name == "mixup" and "kind" in fields:
                 kind = check_choice("mixup.kind", fields.pop("kind"), tuple(_MIXUPS))

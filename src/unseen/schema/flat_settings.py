@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from unseen.errors import UnseenError
+
 RENAMED = {
     "perturbation": "noise.kind",
     "noise_over": "noise.per",
@@ -61,6 +63,8 @@ def nest_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
         group, _, field = RENAMED.get(name, name).partition(".")
         if name == "perturbation":
             value = _KINDS.get(value, value)
+        if field and field in (settings.get(group) or {}):
+            raise UnseenError(f"{name} is the old name of {group}.{field}: set only one of them")
         if name == "scale":
             nested["reduction"] = value
         elif field and nested.get(group, {}) is not None:
