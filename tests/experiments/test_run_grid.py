@@ -92,8 +92,8 @@ def test_run_that_fails_is_reported_and_the_others_finish(grid_file):
 
 
 def test_killed_grid_leaves_no_worker_and_resumes_with_the_same_bits(grid_file, tmp_path):
-    text = grid_file.read_text().replace("steps = 20", "steps = 1000").replace("[0, 1]", "[0]")
-    text = text.replace("checkpoint_every = 5", "checkpoint_every = 50")
+    text = grid_file.read_text().replace("steps = 20", "steps = 400").replace("[0, 1]", "[0]")
+    text = text.replace("checkpoint_every = 5", "checkpoint_every = 20")
     grid_file.write_text(text.split("[[row]]")[0] + '[[row]]\nmethod = "erm"\n')
     words = [sys.executable, "-m", "unseen.cli", "bench", str(grid_file), "--workers", "1"]
     quiet = {"stderr": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
