@@ -106,3 +106,14 @@ def test_lock_is_held_by_one_at_a_time(tmp_path):
     for thread in threads:
         thread.join()
     assert acquired and not violations
+
+
+def test_a_symbolic_link_shares_the_lock_of_its_folder(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+    with (
+        locked(tmp_path / "run"),
+        pytest.raises(UnseenError, match="written by another process"),
+        locked(tmp_path / "link"),
+    ):
+        pass

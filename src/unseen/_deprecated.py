@@ -242,6 +242,10 @@ class OldModule(ModuleType):
                 f"{self.__name__} is now unseen.{MODULES[old]}, which has no {name}"
             ) from None
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function of the same name, which this module hides once it is imported."""
+        return getattr(self, self.__name__.rpartition(".")[2])(*args, **kwargs)
+
     def __dir__(self) -> list[str]:
         return dir(_load(MODULES[self.__name__.removeprefix("unseen.")]))
 

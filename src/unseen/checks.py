@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import warnings
 from typing import Any
 
 from unseen.errors import UnseenError
@@ -50,3 +51,25 @@ def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> Any:
     if value not in choices:
         raise UnseenError(f"{name} must be one of {', '.join(map(str, choices))}, not {value!r}")
     return value
+
+
+_OLD_NAMES = {
+    "number": check_number,
+    "positive": check_positive,
+    "share": check_fraction,
+    "whole": check_int,
+    "one_of": check_choice,
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Look up the names of version 0.1, to be removed in 0.3."""
+    if name not in _OLD_NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    new = _OLD_NAMES[name]
+    warnings.warn(
+        f"unseen.checks.{name} is now {new.__name__}; the old name will be removed in 0.3",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    return new

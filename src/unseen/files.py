@@ -45,7 +45,8 @@ def locked(folder: Path) -> Iterator[None]:
     would let a second process lock a new file of that name while a third still holds the old one.
     The operating system releases the lock when the process ends.
     """
-    path = folder.parent / f".{folder.name}.lock"
+    real = folder.resolve()  # a symbolic link to the folder has the same lock
+    path = real.parent / f".{real.name}.lock"
     lock = FileLock(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -131,3 +131,19 @@ def test_setting_an_old_and_a_new_name_is_refused():
         nest_settings({"noise_scale": 1.0, "noise": {"scale": 3.0}})
     with pytest.warns(DeprecationWarning), pytest.raises(UnseenError, match="set it once"):
         UncertaintyGuided(TinyNet(), sites=["conv1"], noise_scale=1.0, noise={"scale": 3.0})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"adversarial": "foo"}, "adversarial must be true or false, not 'foo'"),
+        ({"order": True}, "order must be one of 1, 2, not True"),
+        ({"order": []}, "order must be one of 1, 2"),
+        ({"order": 2, "meta": "first"}, "order is the old name of meta: set only one of them"),
+        ({"adversarial": False, "adversary": {"rounds": 3}}, "adversarial is the old name"),
+        ({"noise_scale": 1.0, "noise": 3}, "noise must be a table of settings, not 3"),
+    ],
+)
+def test_wrong_values_of_old_switches_are_named(settings, message):
+    with pytest.raises(UnseenError, match=message):
+        nest_settings(settings)

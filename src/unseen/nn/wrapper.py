@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -13,10 +14,24 @@ from unseen.nn.hooks import captured, evaluating, laid_out_for, perturbable_laye
 from unseen.nn.inputs import inputs
 
 SNAPSHOT_FEATURES = 256
+# Methods that a subclass may override, by their names in version 0.1; to be removed in 0.3.
+OLD_HOOKS = {"memory": "extra_state", "remember": "load_extra_state", "remarks": "warnings",
+             "settings_once": "legacy_defaults"}  # fmt: skip
 
 
 class ModelWrapper(nn.Module):
     """Holds a model, the sites where noise enters and the layer of the embedding."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for old, new in OLD_HOOKS.items():
+            if old in vars(cls) and new not in vars(cls):
+                warnings.warn(
+                    f"{cls.__name__}.{old} is now called {new}; 0.3 removes the old name",
+                    DeprecationWarning,
+                    stacklevel=2,
+                )
+                setattr(cls, new, vars(cls)[old])
 
     def __init__(
         self, model: nn.Module, sites: tuple[str, ...] | list[str] | str, embedding: str | None

@@ -59,9 +59,10 @@ def nest_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in settings.items()
         if name not in flat
     }
+    _check_switches(flat, nested)
     for name, value in flat.items():
         group, _, field = RENAMED.get(name, name).partition(".")
-        if name == "perturbation":
+        if name == "perturbation" and isinstance(value, str):
             value = _KINDS.get(value, value)
         if field and field in (settings.get(group) or {}):
             raise UnseenError(f"{name} is the old name of {group}.{field}: set only one of them")
@@ -80,5 +81,19 @@ def nest_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     if flat.get("meta") is False:
         nested["meta"] = None
     elif "order" in flat:
-        nested["meta"] = _META.get(flat["order"], flat["order"])
+        nested["meta"] = _META[flat["order"]]
     return nested
+
+
+def _check_switches(flat: Mapping[str, Any], nested: Mapping[str, Any]) -> None:
+    """Check the old switches, whose values the schema does not see."""
+    if not isinstance(flat.get("adversarial", True), bool):
+        raise UnseenError(f"adversarial must be true or false, not {flat['adversarial']!r}")
+    if "order" in flat and (isinstance(flat["order"], bool) or flat["order"] not in (1, 2)):
+        raise UnseenError(f"order must be one of 1, 2, not {flat['order']!r}")
+    for old, new in (("adversarial", "adversary"), ("order", "meta"), ("scale", "reduction")):
+        if old in flat and new in nested:
+            raise UnseenError(f"{old} is the old name of {new}: set only one of them")
+    for group in ("noise", "adversary", "mixup", "weights"):
+        if not isinstance(nested.get(group), Mapping | str | None):
+            raise UnseenError(f"{group} must be a table of settings, not {nested[group]!r}")
