@@ -400,7 +400,7 @@ def test_draw_predictions_of_finished_runs(root, tmp_path):
     for wrong, said in (
         ({"runs": [runs[0], Run(runs[0].folder)]}, "named twice"),
         ({"runs": []}, "at least one"),
-        ({"out": tmp_path / "dusk.jpg"}, "dusk.png, not"),
+        ({"out": tmp_path / "dusk.jpg"}, "dusk.jpg must be a PNG file, e.g. .*dusk.png"),
         ({"domain": "night"}, 'no domain "night"'),
         ({"frames": 0}, "frames"),
         ({"task": driving.task("carla_clear")}, "trained on driving/camvid_day"),
