@@ -122,7 +122,7 @@ def test_a_width_that_cannot_be_known_is_named():
         width_at(model, "0")
     flat = nn.Sequential(nn.Conv2d(2, 7, 3), nn.Flatten(), nn.Linear(7 * 36, 3))
     with pytest.raises(
-        UnseenError, match=r'the embedding "1" gives \(252,\) features, its layers said 7'
+        UnseenError, match=r'the embedding "1" gives \(252,\) features, its layers declare 7'
     ):
         make(flat, embedding="1").step(tiny_batch())
 

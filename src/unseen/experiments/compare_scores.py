@@ -199,7 +199,7 @@ def _load_once(runs: Sequence[Run], task: Task, device: str) -> list[tuple[Run, 
 
 
 def random_samples(data: Dataset, samples: int, seed: int) -> list[Batch]:
-    """Return up to so many random samples in batches, the same for every run."""
+    """Return at most `samples` random samples in batches, the same for every run."""
     generator = torch.Generator().manual_seed(seed)
     index = torch.randperm(len(data), generator=generator)[:samples]  # type: ignore[arg-type]
     return [take(data, part) for part in index.sort().values.split(evaluation_size(data))]

@@ -110,7 +110,7 @@ class EmbeddingHead(nn.Linear):
         if z.dim() != 2 or z.shape[1] != self.in_features:
             raise UnseenError(
                 f'the embedding "{self.layer}" gives {tuple(z.shape[1:])} features, its layers '
-                f"said {self.in_features}: name a linear, conv or norm layer"
+                f"declare {self.in_features}: name a linear, conv or norm layer"
             )
         return super().forward(z)
 

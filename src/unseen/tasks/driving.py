@@ -8,25 +8,14 @@ from typing import Any
 from torch.utils.data import TensorDataset
 
 from unseen.api import Domain, Task
+from unseen.data.driving import CLASSES as COMMON
+from unseen.data.driving import IGNORE
 from unseen.errors import UnseenError
 from unseen.models import FCN32s
 
 VARIANTS = ("camvid_day", "carla_clear", "synthia_dawn", "synthia_fog")
 UNSEEN = {"camvid_day": ("dusk",), "carla_clear": ("day", "dusk")}
 WEATHERS = ("dawn", "fog", "night", "spring", "winter")  # in the paper's order
-IGNORE = 255
-COMMON = (
-    "sky",
-    "building",
-    "pole",
-    "road",
-    "sidewalk",
-    "vegetation",
-    "sign",
-    "fence",
-    "vehicle",
-    "person",
-)
 SYNTHIA = (
     "void",
     "sky",

@@ -21,7 +21,7 @@ class RunState(NamedTuple):
     state: str  # waiting, running, done, failed
     step: int
     steps: int
-    said: str
+    message: str
 
 
 def kind_of(run: RunState) -> str:
@@ -176,7 +176,7 @@ class GridProgress:
                 else ""
             )
             print(
-                f"{run.label}: {run.state} {run.step}/{run.steps} {run.said}{pace}".rstrip(),
+                f"{run.label}: {run.state} {run.step}/{run.steps} {run.message}{pace}".rstrip(),
                 file=sys.stderr,
             )
         if news:
@@ -197,7 +197,7 @@ class GridProgress:
                 run.state,
                 f"{run.step}/{run.steps}",
                 f"{pace:.2f}" if pace else "",
-                run.said,
+                run.message,
             )
         return table
 
