@@ -1,4 +1,4 @@
-"""The exception for errors that the caller can correct."""
+"""The exception for errors that the caller can correct, and the one for signals."""
 
 from __future__ import annotations
 
@@ -8,3 +8,11 @@ class UnseenError(Exception):
 
     The command line prints the message and exits with code 2.
     """
+
+
+class Stopped(BaseException):
+    """A signal, such as SIGTERM, asks the process to end. Like KeyboardInterrupt, not an error."""
+
+    def __init__(self, signal_name: str, exit_code: int) -> None:
+        super().__init__(signal_name)
+        self.signal_name, self.exit_code = signal_name, exit_code

@@ -14,6 +14,7 @@ from unseen.api import Batch, Method
 from unseen.checks import check_int, check_positive
 from unseen.errors import UnseenError
 from unseen.functional.losses import cross_entropy
+from unseen.nn.finite import find_not_finite, infinities
 from unseen.nn.heads import width_at
 from unseen.nn.hooks import captured, laid_out_for, submodule
 from unseen.nn.inputs import check_targets
@@ -83,16 +84,16 @@ class Adaptation(nn.Module):
         if type(self).needs == UNLABELLED:
             target = Unlabelled(target)
         shown = TrainingProgress(self.name, self.steps, quiet=not progress)
+        constants = infinities(self.model.state_dict())
         for _, logs in training_steps(
             lambda batch: self.step(*batch), self._batches(source, target, seed), shown
         ):
             shown.metrics.update({name: float(value) for name, value in logs.items()})
         adapted = self.adapted().eval()
-        state = adapted.state_dict()
-        if bad := next((name for name, t in state.items() if not t.isfinite().all()), None):
+        if bad := find_not_finite(adapted.state_dict(), constants):
             raise UnseenError(
                 f"{self.name}: {bad} of the adapted model is not finite: "
-                "lower lr, or look for NaN in the data"
+                f"lower lr, or look for NaN in the data (found after step {self.steps})"
             )
         return adapted
 

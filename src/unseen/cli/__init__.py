@@ -33,7 +33,8 @@ from unseen.cli import (
     update_readme,
 )
 from unseen.cli.options import deprecated, say, show_deprecations, stdout_for_results_only
-from unseen.errors import UnseenError
+from unseen.cli.signals import next_step, stopping_on_signals
+from unseen.errors import Stopped, UnseenError
 from unseen.training.identity import package_version
 from unseen.training.machine import keep_freed_memory
 
@@ -82,6 +83,7 @@ def main(tokens: Sequence[str] | None = None) -> None:
     keep_freed_memory()
     try:
         with (
+            stopping_on_signals(),
             show_deprecations(),
             stdout_for_results_only() if "--json" in tokens else contextlib.nullcontext(),
         ):
@@ -97,5 +99,8 @@ def main(tokens: Sequence[str] | None = None) -> None:
         say(f"error: {error}")
         sys.exit(2)
     except KeyboardInterrupt:
-        say("interrupted; a training run continues from its last checkpoint with --resume")
+        say(f"interrupted; {next_step(tokens)}")
         sys.exit(130)
+    except Stopped as stop:
+        say(f"stopped by {stop.signal_name}; {next_step(tokens)}")
+        sys.exit(stop.exit_code)

@@ -6,8 +6,6 @@ import copy
 import hashlib
 import json
 import math
-import os
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,14 +28,14 @@ from unseen.api import Method, Task
 from unseen.checks import check_fraction, check_int
 from unseen.detection.sampling import MAX_SAMPLES
 from unseen.errors import UnseenError
-from unseen.files import locked, write_atomically
+from unseen.files import locked
 from unseen.schema import construct_settings
 from unseen.training.batches import batches_of, load_split, random_part, take
 from unseen.training.checkpoint import save_method
 from unseen.training.evaluation import evaluate_metric, with_model
 from unseen.training.fit import calibrate
 from unseen.training.identity import check_seed, commit_here
-from unseen.training.run import Run
+from unseen.training.run import DONE, RECORDS, Run, record_lines
 
 BISECTIONS = 7  # of the interpolation coefficient: determine it to 1 %
 
@@ -182,9 +180,14 @@ def interpolate(start: nn.Module, adapted: nn.Module, coefficient: float) -> nn.
     """Return a model with weights between the start (0) and the adapted model (1)."""
     model = copy.deepcopy(adapted)
     first, last = start.state_dict(), adapted.state_dict()
+
+    def between(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        # Infinities of a mask are equal in both; between them lies NaN.
+        return torch.where(a == b, a, torch.lerp(a, b, coefficient))
+
     model.load_state_dict(
         {
-            name: torch.lerp(first[name], t, coefficient) if t.is_floating_point() else first[name]
+            name: between(first[name], t) if t.is_floating_point() else first[name]
             for name, t in last.items()
         }
     )
@@ -258,6 +261,9 @@ def adapt(
 
 
 def _check_new(out: Path) -> None:
+    if out.is_dir():
+        with locked(out):  # removes what a killed process has left
+            pass
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UnseenError(f"{out} exists already: choose another --out")
 
@@ -295,14 +301,6 @@ def save_adapted(
         {**record, "domain": name, "split": "test", "value": value}
         for name, value in metrics.items()
     ]
+    config = {**config, "run": digest, "adapted": {**adaptation, "commit": commit_here()}}
     with locked(out):
-        temporary = out.with_name(f".{out.name}.{os.getpid()}")  # renamed when it is complete
-        try:
-            config = {**config, "run": digest, "adapted": {**adaptation, "commit": commit_here()}}
-            save_method(net, temporary, config)
-            Run(temporary).rewrite(records)
-            write_atomically(temporary / "done", b"")
-            temporary.replace(out)
-        except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise
+        save_method(net, out, config, {RECORDS: record_lines(records), DONE: b""})

@@ -22,7 +22,7 @@ from unseen.detection.embedding_shift import EmbeddingShift
 from unseen.detection.logits import LogitDetector
 from unseen.detection.sampling import MAX_SAMPLES
 from unseen.errors import UnseenError
-from unseen.files import locked, read_json, write_atomically
+from unseen.files import locked, read_json, replace_files
 from unseen.functional.bootstrap import bootstrap_interval
 from unseen.functional.metrics import METRICS, confusion_matrix
 from unseen.report.figures.scores import draw_scores, figure_name
@@ -164,8 +164,7 @@ def _write(out: Path, facts: dict[str, Any]) -> list[str]:
         key = (facts["task"], facts["variant"])
         others = [f for f in _read_earlier(out) if (f["task"], f["variant"]) != key]
         files = {**result_files([*others, facts]), figure_name(facts): draw_scores(facts)}
-        for name, content in files.items():
-            write_atomically(out / name, content)
+        replace_files(out, files)
     return list(files)
 
 

@@ -16,20 +16,22 @@ from unseen.detection.accuracy import FILE as ESTIMATOR_FILE
 from unseen.detection.sampling import MAX_SAMPLES
 from unseen.detection.scoring import ScoreAt
 from unseen.errors import UnseenError
-from unseen.files import locked, write_atomically
+from unseen.files import locked, replace_files, write_atomically
 from unseen.functional.bootstrap import bootstrap_interval
-from unseen.nn.tensor_files import read_tensors, write_tensors
+from unseen.nn.tensor_files import read_tensors, tensor_bytes
 from unseen.training.batches import evaluation_size, load_split, random_part, subsample, take
-from unseen.training.checkpoint import load_weights, save_detector
+from unseen.training.checkpoint import SOURCE, detector_bytes, load_weights
 from unseen.training.evaluation import Evaluation, evaluate_metric
 from unseen.training.fit import calibrate
 from unseen.training.identity import check_seed
-from unseen.training.run import Run
+from unseen.training.run import RECORDS, Run, record_lines
 from unseen.training.sample_images import examples_of
 
 # Marks records of an evaluation on a random part of each domain.
 SUBSAMPLE_METRIC = "samples_at_most"
 SCORE_SPLIT = "score"  # of records of domain scores, computed on the test split
+EXAM = "figures/exam.safetensors"
+LOCK_WAIT = 60.0  # seconds; another evaluation holds the lock only while it writes
 SCORED_SAMPLES = 500  # of each domain; scores of sampled passes are slow
 
 
@@ -66,11 +68,12 @@ def evaluate(
         records += _score_records(net, data, run.config, domain.name)
         examples = examples_of(net, data)
         figures |= {f"{name}/{domain.name}": tensor for name, tensor in examples.items()}
-    run.replace(records)
-    # The marks of an earlier evaluation on fewer samples no longer hold.
-    if samples is None and any(r["metric"] == SUBSAMPLE_METRIC for r in run.records()):
-        run.rewrite([r for r in run.records() if r["metric"] != SUBSAMPLE_METRIC])
-    write_tensors(run.folder / "figures" / "exam.safetensors", figures)
+    with locked(run.folder, wait=LOCK_WAIT, nested=True):
+        records = run.updated(records)
+        if samples is None:  # the marks of an earlier evaluation on fewer samples no longer hold
+            records = [r for r in records if r["metric"] != SUBSAMPLE_METRIC]
+        files = {RECORDS: record_lines(records), EXAM: tensor_bytes(figures)}
+        replace_files(run.folder, files)
     source = domains.pop(task.source.name)
     adapted = config.get("adapted", {}).get("domain")
     unseen = [d[task.metric] for name, d in domains.items() if name != adapted]
@@ -205,10 +208,10 @@ def recalibrate(run: Run, task: Task, score_at: ScoreAt, device: str = "auto") -
         random_part(load_split(task.source, split), MAX_SAMPLES) for split in ("train", "val")
     )
     calibrate(net, source, held_out, score_at)
-    with locked(run.folder):
-        save_detector(net, run.folder)
-        (run.folder / ESTIMATOR_FILE).unlink(missing_ok=True)  # it belongs to the other score
-        run.rewrite([r for r in run.records() if r["split"] != SCORE_SPLIT])
+    with locked(run.folder, wait=LOCK_WAIT):
+        records = [r for r in run.records() if r["split"] != SCORE_SPLIT]
+        files = {SOURCE: detector_bytes(net), RECORDS: record_lines(records)}
+        replace_files(run.folder, files, [ESTIMATOR_FILE])  # the curve belongs to the other score
     return {
         "run": str(run.folder),
         "score_at": score_at,

@@ -18,6 +18,7 @@ from unseen.experiments.evaluate import SUBSAMPLE_METRIC, evaluate
 from unseen.experiments.grid import Grid, PlannedRun, plan_runs
 from unseen.experiments.published_runs import check_nothing_lost
 from unseen.experiments.workers import Job, run_jobs
+from unseen.files import is_locked, locked
 from unseen.report.write import write_results
 from unseen.schema import merge
 from unseen.tasks import task_named
@@ -59,6 +60,7 @@ def _job(grid: Grid, run: PlannedRun) -> Job:
         ),
         log=run.folder.with_name(f"{run.folder.name}.log"),
         succeeded=lambda: is_evaluated(run, grid.samples),
+        held=lambda: is_locked(run.folder),
     )
     if is_evaluated(run, grid.samples) or run.published:
         job.state = "done"
@@ -75,18 +77,19 @@ def _train_and_evaluate(
     samples: int | None,
 ) -> None:
     made = task_named(task)
-    run = train(
-        made,
-        method,
-        folder,
-        preset=preset,
-        overrides=settings,
-        seed=seed,
-        resume=True,
-        task_word=task,
-    )
-    evaluate(run, made, kept=True, samples=samples)
-    shutil.rmtree(run.folder / "kept", ignore_errors=True)  # their metrics are in the records
+    with locked(folder):  # for both: another grid must not evaluate while this one does
+        run = train(
+            made,
+            method,
+            folder,
+            preset=preset,
+            overrides=settings,
+            seed=seed,
+            resume=True,
+            task_word=task,
+        )
+        evaluate(run, made, kept=True, samples=samples)
+        shutil.rmtree(run.folder / "kept", ignore_errors=True)  # their metrics are in the records
 
 
 def write_tables(grid: Grid, runs: Sequence[PlannedRun] | None = None) -> dict[str, Any]:

@@ -13,13 +13,16 @@ from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from unseen.checks import check_int
 from unseen.errors import UnseenError
+from unseen.files import FolderBusy
 from unseen.training.machine import keep_freed_memory
 
 POLL = 0.5  # seconds between calls of `watch`
+BUSY = 75  # exit code of a worker whose folder another process holds (EX_TEMPFAIL)
+ELSEWHERE: Final = "running elsewhere"
 
 # OMP_NUM_THREADS is read when torch is imported. PYTHONSAFEPATH keeps a worker from importing
 # modules that happen to lie in the current folder.
@@ -35,9 +38,10 @@ class Job:
     arguments: tuple[Any, ...]
     log: Path
     succeeded: Callable[[], bool]  # called after exit code 0: are the job's results complete?
-    state: Literal["waiting", "running", "done", "failed"] = "waiting"
+    state: Literal["waiting", "running", "running elsewhere", "done", "failed"] = "waiting"
     message: str = ""  # why it failed
     process: BaseProcess | None = None
+    held: Callable[[], bool] = lambda: False  # does another process work on the results?
 
     def start(self) -> None:
         self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -49,12 +53,20 @@ class Job:
         self.state = "running"
 
     def check(self) -> None:
-        """Update the state of a running job whose process has ended."""
+        """Update the state of a job whose process, here or elsewhere, has ended."""
+        if self.state in ("waiting", ELSEWHERE):
+            if self.held():
+                self.state, self.message = ELSEWHERE, "waiting for the process that works on it"
+            elif self.state == ELSEWHERE:
+                self.state, self.message = "done" if self.succeeded() else "waiting", ""
+            return
         if self.state != "running" or self.process is None or self.process.is_alive():
             return
         self.process.join()
         if self.process.exitcode == 0 and self.succeeded():
             self.state = "done"
+        elif self.process.exitcode == BUSY:
+            self.state = ELSEWHERE
         else:
             self.state, self.message = "failed", self._last_line()
 
@@ -74,7 +86,8 @@ def run_jobs(
 ) -> dict[str, str]:
     """Run the waiting jobs, at most `workers` at a time; return the messages of those that failed.
 
-    `watch` is called at every poll, for a progress display.
+    Jobs that another process works on are waited for, and taken over if it is killed. `watch` is
+    called at every poll, for a progress display.
     """
     check_int("workers", workers, 1)
     try:
@@ -142,6 +155,9 @@ def _run_in_worker(
     ):
         try:
             function(*arguments)
+        except FolderBusy as error:
+            print(f"waiting: {error}", file=sys.stderr)
+            raise SystemExit(BUSY) from None
         except UnseenError as error:
             print(f"error: {error}", file=sys.stderr)
             raise SystemExit(2) from None

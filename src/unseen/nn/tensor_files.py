@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import safetensors
@@ -13,12 +14,17 @@ from unseen.files import write_atomically
 
 
 def write_tensors(
-    path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None
+    path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None
 ) -> None:
     """Write named tensors to one file, atomically."""
+    write_atomically(path, tensor_bytes(tensors, metadata))
+
+
+def tensor_bytes(tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:
+    """Return the content of a file of named tensors."""
     # Clone: tied weights share memory, which safetensors refuses.
     copies = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
-    write_atomically(path, safetensors.torch.save(copies, metadata))
+    return safetensors.torch.save(copies, metadata)
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

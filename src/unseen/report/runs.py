@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load
 
 from unseen.errors import UnseenError
+from unseen.files import complete_writes
 from unseen.report.settings import read_config
 from unseen.report.tables.scores import SCORES_FILE
 
@@ -174,6 +175,7 @@ def read_folders(folders: Sequence[Path]) -> ReportInputs:
     left_out: list[str] = []
     for path in _candidates(folders):
         try:
+            complete_writes(path.parent)
             content = json.loads(path.read_text())
             if path.name == SCORES_FILE and isinstance(content, dict) and content.get("tasks"):
                 scores[path.resolve()] = list(content["tasks"])

@@ -1,4 +1,4 @@
-"""Write reports and results; every file is replaced as a whole."""
+"""Write reports and results; the files of one are replaced together."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from unseen.errors import UnseenError
-from unseen.files import write_atomically
+from unseen.files import complete_writes, replace_files
 from unseen.report.tables.grid import result_files
 
 
@@ -19,12 +19,9 @@ def write_report(folders: Sequence[Path], out: Path) -> dict[str, Any]:
     if out.exists() and not out.is_dir():
         raise UnseenError(f"{out} is a file; --out must be a folder")
     files = report_files(folders)
-    if (out / PAGE).exists():
-        for path in (out / "tables").glob("*.csv"):
-            if f"tables/{path.name}" not in files:
-                path.unlink()
-    for name, content in files.items():
-        write_atomically(out / name, content)
+    complete_writes(out)
+    old = [f"tables/{p.name}" for p in out.glob("tables/*.csv")] if (out / PAGE).exists() else []
+    replace_files(out, files, [name for name in old if name not in files], index=PAGE)
     return {"page": str(out / PAGE), "bytes": len(files[PAGE]), "files": list(files)}
 
 
@@ -35,6 +32,5 @@ def write_results(
     if not runs:
         return []
     rows, files = result_files(facts, runs)
-    for name, text in files.items():
-        write_atomically(folder / name, text.encode())
+    replace_files(folder, {name: text.encode() for name, text in files.items()})
     return rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from torch import Tensor, nn
 from unseen.api import Method
 from unseen.detection.registry import make_detector
 from unseen.errors import UnseenError
-from unseen.files import read_json, write_json
-from unseen.nn.tensor_files import read_metadata, read_tensors, write_tensors
+from unseen.files import json_bytes, read_json, read_together, replace_files, write_atomically
+from unseen.nn.finite import find_not_finite
+from unseen.nn.tensor_files import read_metadata, read_tensors, tensor_bytes
 from unseen.schema import Section, construct_settings, plain, validate
 from unseen.schema.migration import FORMAT, migrate_config
 
@@ -34,35 +36,76 @@ def load_weights(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> N
     own = module.state_dict()
     problems = [f"missing {name}" for name in own if name not in tensors]
     problems += [f"unexpected {name}" for name in tensors if name not in own]
-    problems += [
-        f"{name} is {tuple(tensors[name].shape)} in the file, {tuple(own[name].shape)} in the model"
-        for name in own
-        if name in tensors and tensors[name].shape != own[name].shape
-    ]
+    for name, (t, mine) in {n: (tensors[n], own[n]) for n in own if n in tensors}.items():
+        if t.shape != mine.shape:
+            shapes = f"{tuple(t.shape)} in the file, {tuple(mine.shape)}"
+            problems.append(f"{name} is {shapes} in the model")
+        elif t.is_floating_point() != mine.is_floating_point():
+            problems.append(f"{name} is {_kind(t)} in the file, {_kind(mine)} in the model")
     if problems:
         more = f" and {len(problems) - 5} more" if len(problems) > 5 else ""
         raise UnseenError(f"{path} does not fit this model: {'; '.join(problems[:5])}{more}")
-    module.load_state_dict(tensors)
+    values = {name: t.to(own[name].dtype) for name, t in tensors.items()}
+    if bad := find_not_finite(values, own):  # a mask of the model itself may hold infinities
+        raise UnseenError(_NOT_FINITE.format(path=path, name=bad))
+    module.load_state_dict(values)
 
 
-def save_method(net: Method, folder: Path, config: dict[str, Any] | None = None) -> None:
-    """Write weights, source statistics and configuration of a trained method."""
-    write_json(folder / CONFIG, {**(config or {}), **method_config(net)})
-    if net.detector.statistics is not None:
-        save_detector(net, folder)
-    write_tensors(folder / MODEL, net.state_dict())
+_NOT_FINITE = (
+    "{path}: {name} holds numbers that are not finite: the training diverged or the file is "
+    "damaged; train again, with lower learning rates"
+)
+
+
+def _kind(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def save_method(
+    net: Method,
+    folder: Path,
+    config: dict[str, Any] | None = None,
+    more: Mapping[str, bytes] | None = None,
+    remove: Iterable[str] = (),
+) -> None:
+    """Write weights, source statistics and configuration of a trained method.
+
+    The files replace those of an earlier save together: a kill leaves the old save or the new one.
+
+    Args:
+        config: further entries of config.json.
+        more: further files by name, written with these.
+        remove: files that do not belong to the new ones.
+    """
+    state = net.state_dict()
+    if bad := find_not_finite(state, dict(net.named_buffers())):
+        raise UnseenError(
+            f"{bad} holds numbers that are not finite, so {folder} is not written: "
+            "train again, with lower learning rates"
+        )
+    files = {CONFIG: json_bytes({**(config or {}), **method_config(net)})}  # see read_together
+    calibrated = net.detector.statistics is not None
+    files |= {SOURCE: detector_bytes(net)} if calibrated else {}
+    files |= {MODEL: tensor_bytes(state), **(more or {})}
+    replace_files(folder, files, [*([] if calibrated else [SOURCE]), *remove])
+
+
+def detector_bytes(net: Method) -> bytes:
+    """Return the content of the file of the calibrated detector."""
+    metadata = {"detector": net.detector.name, **net.detector.options()}
+    return tensor_bytes(net.detector.state_dict(), metadata)
 
 
 def save_detector(net: Method, folder: Path) -> None:
     """Write the state of the calibrated detector."""
-    metadata = {"detector": net.detector.name, **net.detector.options()}
-    write_tensors(folder / SOURCE, net.detector.state_dict(), metadata)
+    write_atomically(folder / SOURCE, detector_bytes(net))
 
 
-def load_detector(net: Method, folder: Path) -> None:
+def load_detector(
+    net: Method, path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]
+) -> None:
     """Give the method the detector that was saved with it."""
-    path = folder / SOURCE
-    tensors, options = read_tensors(path), read_metadata(path)
+    options = dict(metadata)
     name = options.pop("detector", None)
     if name is None:  # 0.1 wrote no name; only one detector had tensors of a reader
         reader = any(key.startswith("reader/") for key in tensors)
@@ -95,15 +138,46 @@ def load_method(folder: Path, model: nn.Module) -> Method:
     """Load a saved method around the given model, which receives the saved weights."""
     from unseen.methods import method_named
 
+    content, weights, detector = read_together(folder, CONFIG, lambda: _read_files(folder))
     where = str(folder / CONFIG)
-    config = validate(MethodConfig, migrate_method_config(read_json(folder / CONFIG), where), where)
+    config = validate(MethodConfig, migrate_method_config(content, where), where)
     kind = method_named(config.method)
     settings = construct_settings(kind.settings_of(), config.settings, where, kind.name)
     net = kind(model, **settings)
-    load_weights(net, read_tensors(folder / MODEL), folder / MODEL)
-    if (folder / SOURCE).exists():
-        load_detector(net, folder)
+    load_weights(net, weights, folder / MODEL)
+    if detector is not None:
+        load_detector(net, folder / SOURCE, *detector)
     return net.eval()
+
+
+def _read_files(
+    folder: Path,
+) -> tuple[dict[str, Any], dict[str, Tensor], tuple[dict[str, Tensor], dict[str, str]] | None]:
+    config, source = read_json(folder / CONFIG), folder / SOURCE
+    detector = (read_tensors(source), read_metadata(source)) if source.exists() else None
+    return config, read_tensors(folder / MODEL), detector
+
+
+def check_training_state(net: Method, state: Mapping[str, Tensor], step: int) -> None:
+    """Raise an error if an optimizer or a memory is not finite; weights are checked by the loop.
+
+    An infinite second moment of Adam freezes its weight without a trace in the loss.
+    """
+    name = find_not_finite({n: t for n, t in state.items() if not n.startswith("net/")}, {})
+    if name is None:
+        return
+    names = {id(p): n for n, p in net.named_parameters()}
+    place = name
+    kind, _, rest = name.partition("/")
+    if kind == "optimizer":
+        label, index, key = rest.split("/", 2)
+        groups = net.optimizers()[label].param_groups
+        parameter = [p for group in groups for p in group["params"]][int(index)]
+        place = f"{key} of {names.get(id(parameter), rest)} in the optimizer"
+    raise UnseenError(
+        f"{place} is not finite after step {step}: a gradient overflowed; "
+        "lower the learning rates, or look for extreme values in the data"
+    )
 
 
 def training_state(net: Method) -> dict[str, Tensor]:
@@ -136,6 +210,8 @@ def _restore(net: Method, state: dict[str, Tensor], path: Path) -> None:
         {name.removeprefix("net/"): t for name, t in state.items() if name.startswith("net/")},
         path,
     )
+    if bad := find_not_finite(state, {n: t for n, t in state.items() if n.startswith("net/")}):
+        raise UnseenError(_NOT_FINITE.format(path=path, name=bad))
     for label, optimizer in net.optimizers().items():
         entries: dict[int, dict[str, Tensor]] = {}
         prefix = f"optimizer/{label}/"

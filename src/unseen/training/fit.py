@@ -59,7 +59,7 @@ def fit(
     probe = first_batches(loader if held_out is None else held_out, PROBE) if progress else []
     batches = (augment_batch(batch.to(net.device), augment) for batch in endless(loader))
     shown = TrainingProgress(net.name, steps, quiet=not progress)
-    for step, _ in training_steps(net.step, batches, shown):
+    for step, _ in training_steps(net.step, batches, shown, weights=net):
         if probe and (step % PROBE_EVERY == 0 or step == steps):
             shown.metrics["source accuracy"] = accuracy_on(net, probe)
     net.eval()

@@ -6,12 +6,13 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from unseen.api import Batch
 from unseen.errors import UnseenError
+from unseen.nn.finite import check_update, infinities
 from unseen.training.progress import TrainingProgress
 
 LR_SCHEDULES: dict[str, Callable[[float], float]] = {
@@ -28,12 +29,19 @@ def training_steps(
     batches: Iterable[Item],
     progress: TrainingProgress,
     schedulers: Iterable[LambdaLR] = (),
+    *,
+    weights: nn.Module | None = None,
+    check_at: Callable[[int], bool] = lambda step: False,
 ) -> Iterator[tuple[int, dict[str, Tensor]]]:
     """Update once per batch and yield the number of the step, from 1, and its logs.
 
     Continue after `progress.first` steps and stop after `progress.total`. The caller may add to
     `progress.metrics`, which are shown when it asks for the next step.
+
+    The loss must be finite at every step. It is computed before the update, so the weights and
+    buffers of `weights` are checked too: after the last step, and where `check_at` says.
     """
+    constants = infinities({} if weights is None else weights.state_dict())
     with progress:
         for step, batch in zip(
             range(progress.first + 1, progress.total + 1), batches, strict=False
@@ -46,6 +54,8 @@ def training_steps(
                     f"step {step} failed on a batch of shape {shapes}: {error}"
                 ) from error
             progress.metrics["loss"] = finite_loss(logs, step)
+            if weights is not None and (step == progress.total or check_at(step)):
+                check_update(weights.state_dict(), constants, step)
             for scheduler in schedulers:
                 scheduler.step()
             yield step, logs

@@ -18,7 +18,7 @@ class RunState(NamedTuple):
     """State of one run of a grid."""
 
     label: str
-    state: str  # waiting, running, done, failed
+    state: str  # waiting, running, running elsewhere, done, failed
     step: int
     steps: int
     message: str
@@ -155,7 +155,7 @@ class GridProgress:
         left = self._seconds_left(runs)
         counts = {
             state: sum(run.state == state for run in runs)
-            for state in ("done", "running", "waiting", "failed")
+            for state in ("done", "running", "running elsewhere", "waiting", "failed")
         }
         headline = f"{self.title}: " + ", ".join(f"{n} {state}" for state, n in counts.items() if n)
         headline += f", about {format_seconds(left)} left" if left is not None else ""
@@ -190,7 +190,7 @@ class GridProgress:
         for name in ("run", "state", "step", "s/step", ""):
             table.add_column(name, justify="right" if name in ("step", "s/step") else "left")
         done = [run for run in runs if run.state == "done"][-5:]  # more would not fit a screen
-        for run in [*done, *(run for run in runs if run.state in ("failed", "running"))]:
+        for run in [*done, *(run for run in runs if run.state not in ("done", "waiting"))]:
             pace = self.pace.get(kind_of(run))
             table.add_row(
                 run.label,

@@ -23,13 +23,14 @@ from torch import nn
 
 from unseen.api import Method, Task
 from unseen.errors import UnseenError
-from unseen.files import read_json, write_atomically
+from unseen.files import append, complete_writes, read_json, write_atomically
 from unseen.schema import Section, construct_settings, validate
 from unseen.training.checkpoint import CONFIG, load_method, migrate_method_config
 from unseen.training.config import LoopSettings, model_settings
 from unseen.training.identity import difference
 from unseen.training.machine import pick_device
 
+RECORDS, DONE = "records.jsonl", "done"
 RECORD = ("run", "step", "domain", "split", "metric", "value")
 
 
@@ -48,18 +49,23 @@ class RunConfig(Section):
 
 
 class Run:
-    """A run's folder: its configuration, its records and its weights."""
+    """A run's folder: its configuration, its records and its weights.
+
+    A write to the folder that a kill has interrupted is completed when the folder is read.
+    """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
 
     @property
     def done(self) -> bool:
-        return (self.folder / "done").exists()
+        complete_writes(self.folder)
+        return (self.folder / DONE).exists()
 
     @property
     def config(self) -> dict[str, Any]:
         """The configuration, in the current format."""
+        complete_writes(self.folder)
         path = self.folder / CONFIG
         config = migrate_method_config(read_json(path), str(path))
         if missing := [
@@ -87,7 +93,8 @@ class Run:
 
     def records(self) -> list[dict[str, Any]]:
         """Read records.jsonl."""
-        path = self.folder / "records.jsonl"
+        complete_writes(self.folder)
+        path = self.folder / RECORDS
         try:
             lines = path.read_text().splitlines() if path.exists() else []
         except (OSError, ValueError) as error:
@@ -108,22 +115,17 @@ class Run:
 
     def append(self, records: list[dict[str, Any]]) -> None:
         """Add records to records.jsonl."""
-        path = self.folder / "records.jsonl"
-        try:
-            with path.open("a") as file:
-                file.writelines(json.dumps(r) + "\n" for r in records)
-        except OSError as error:
-            raise UnseenError(f"cannot write {path}: {error.strerror}") from error
+        append(self.folder / RECORDS, record_lines(records))
 
     def rewrite(self, records: list[dict[str, Any]]) -> None:
         """Replace all of records.jsonl."""
-        lines = "".join(json.dumps(r) + "\n" for r in records)
-        write_atomically(self.folder / "records.jsonl", lines.encode())
+        write_atomically(self.folder / RECORDS, record_lines(records))
 
-    def replace(self, records: list[dict[str, Any]]) -> None:
-        """Add records in place of earlier ones of the same step, domain, split and metric."""
+    def updated(self, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return all records, with new ones in place of those of the same step, domain, split and
+        metric."""
         new = {_record_key(r) for r in records}
-        self.rewrite([r for r in self.records() if _record_key(r) not in new] + records)
+        return [r for r in self.records() if _record_key(r) not in new] + records
 
     def load(self, task: Task, device: str = "auto") -> Method:
         """Return the trained method around the task's model."""
@@ -163,6 +165,11 @@ class Run:
                 f"{self.folder} was started with {name} = {old!r}, now it is {new!r}: "
                 "repeat the options it was started with, or use another --out"
             )
+
+
+def record_lines(records: list[dict[str, Any]]) -> bytes:
+    """Return the content of records.jsonl."""
+    return "".join(json.dumps(r) + "\n" for r in records).encode()
 
 
 def _record_key(record: dict[str, Any]) -> tuple[Any, ...]:

@@ -20,7 +20,7 @@ from unseen.api import Batch, Method, Task
 from unseen.augmentations import augment_batch
 from unseen.detection.sampling import MAX_SAMPLES
 from unseen.errors import UnseenError
-from unseen.files import locked, write_atomically, write_json
+from unseen.files import locked, write_json
 from unseen.methods import method_named
 from unseen.nn.tensor_files import read_tensors, write_tensors
 from unseen.schema import plain
@@ -34,6 +34,7 @@ from unseen.training.batches import (
 from unseen.training.checkpoint import (
     CONFIG,
     MODEL,
+    check_training_state,
     restore_training_state,
     save_method,
     training_state,
@@ -52,7 +53,7 @@ from unseen.training.identity import (
 from unseen.training.loop import lr_schedulers, training_steps
 from unseen.training.machine import forget_peak_memory, peak_memory, pick_device, processor
 from unseen.training.progress import TrainingProgress
-from unseen.training.run import Run
+from unseen.training.run import DONE, RECORDS, Run, record_lines
 from unseen.training.sample_images import pixels
 from unseen.training.tensorboard import Curves
 
@@ -114,17 +115,26 @@ def train(
         log.warning(warning)
     forget_peak_memory()
     training = _Training(run, task, net, source, held_out, loop, seed, curves)
-    with locked(run.folder), curves:
+    with locked(run.folder, nested=True), curves:
         present = set(run.folder.iterdir()) if run.folder.is_dir() else None
         config, first = _open(run, config, net, resume)
+        training.saved_step = first
         try:
             curves.restart(run.records())
             training.run_steps(config["run"], first, progress)
             training.finish(config)
+        except UnseenError as error:
+            if training.saved_step:
+                raise UnseenError(f"{error}; {training.kept()}") from error
+            _remove_new(run.folder, present)
+            raise
         except Exception:
             # Before the first checkpoint there is nothing to resume: leave nothing behind.
-            if not first and not run.state_path.exists() and not run.done:
+            if not training.saved_step:
                 _remove_new(run.folder, present)
+            raise
+        except BaseException:  # a signal
+            log.warning("%s", training.kept())
             raise
     return run
 
@@ -139,6 +149,15 @@ class _Training:
     loop: LoopSettings
     seed: int
     curves: Curves
+    saved_step: int = 0  # of the last checkpoint
+
+    def kept(self) -> str:
+        """Describe what the folder holds when training stops early."""
+        if self.run.done:
+            return f"{self.run.folder} is finished"
+        if not self.saved_step:
+            return f"{self.run.folder} has no checkpoint yet"
+        return f"{self.run.folder} keeps the checkpoint of step {self.saved_step}"
 
     def run_steps(self, run_id: str, first: int, show_progress: bool) -> None:
         """Train from step `first` on; log, snapshot and checkpoint as the settings say."""
@@ -151,7 +170,18 @@ class _Training:
         progress = TrainingProgress(label, steps, first, quiet=not show_progress)
         schedulers = lr_schedulers(net.optimizers().values(), loop.lr_schedule, steps, first)
         started, pending = time.monotonic(), []
-        for step, logs in training_steps(net.step, self._batches(first), progress, schedulers):
+
+        def checkpoint_at(step: int) -> bool:
+            return step % loop.checkpoint_every == 0 or step == steps
+
+        for step, logs in training_steps(
+            net.step,
+            self._batches(first),
+            progress,
+            schedulers,
+            weights=net,
+            check_at=lambda step: checkpoint_at(step) or step in keep_at | snapshot_at,
+        ):
             if step % loop.log_every == 0 or step == steps:
                 seconds = (time.monotonic() - started) / (step - first)
                 values = {name: float(value) for name, value in logs.items()}
@@ -165,13 +195,16 @@ class _Training:
                 score = self._evaluate(self.held_out)
                 pending += self._records(run_id, step, "val", {self.task.metric: score})
                 write_tensors(self.run.kept_path(step), net.state_dict())
-            if step % loop.checkpoint_every == 0 or step == steps:
+            if checkpoint_at(step):
                 score = self._evaluate(probe)
                 progress.metrics[f"source {self.task.metric}"] = score
                 name = f"source_{self.task.metric}"
                 pending += self._records(run_id, step, "train", {name: score})
+                state = training_state(net)
+                check_training_state(net, state, step)
                 self.run.append(pending)
-                write_tensors(self.run.state_path, training_state(net))
+                write_tensors(self.run.state_path, state)
+                self.saved_step = step
                 self.curves.add(pending)
                 pending = []
 
@@ -183,10 +216,13 @@ class _Training:
         calibrate(net, source, held_out, score_at)
         score = evaluate_metric(self.task.metric, net, self.held_out, net.ignore_label).value
         records = self._records(config["run"], self.loop.steps, "val", {self.task.metric: score})
-        self.run.replace(records)
-        save_method(net, self.run.folder, {**config, "peak_memory": peak_memory(net.device)})
-        write_atomically(self.run.folder / "done", b"")
-        self.run.state_path.unlink(missing_ok=True)
+        save_method(
+            net,
+            self.run.folder,
+            {**config, "peak_memory": peak_memory(net.device)},
+            {RECORDS: record_lines(self.run.updated(records)), DONE: b""},
+            [self.run.state_path.name],
+        )
         self.curves.add(records)
 
     def _batches(self, first: int) -> Iterator[Batch]:
@@ -245,7 +281,7 @@ def _open(
     if run.folder.exists() and not run.folder.is_dir():
         raise UnseenError(f"{run.folder} is a file; --out names a folder")
     if resume and run.folder.exists():
-        _remove_partial_writes(run.folder)
+        _remove_old_temporaries(run.folder)
     if not run.folder.exists() or not any(run.folder.iterdir()):
         write_json(run.folder / CONFIG, config)
         return config, 0
@@ -272,10 +308,10 @@ def _remove_new(folder: Path, present: set[Path] | None) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def _remove_partial_writes(folder: Path) -> None:
-    """Remove the temporary files that a kill in the middle of a write leaves."""
-    for name in (CONFIG, "records.jsonl", "done", "*.safetensors"):
-        for path in folder.rglob(f".{name}.*"):
+def _remove_old_temporaries(folder: Path) -> None:
+    """Remove the temporary files that a kill of version 0.2 or older has left."""
+    for name in (CONFIG, RECORDS, DONE, "*.safetensors"):
+        for path in folder.rglob(f".{name}.{'[0-9a-f]' * 8}"):
             path.unlink()
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unseen.files import write_atomically
+from unseen.files import replace_files
 from unseen.report.paper import PaperValue
 from unseen.report.statistics import mean_and_std
 from unseen.report.tables.table import Cell, Measurement, Table
@@ -35,8 +35,7 @@ def write_adaptation_results(
         "table.md": markdown_page(facts, adaptations),
         "runs.json": json.dumps({**facts, "runs": list(adaptations)}, indent=1) + "\n",
     }
-    for name, text in files.items():
-        write_atomically(folder / name, text.encode())
+    replace_files(folder, {name: text.encode() for name, text in files.items()})
     return rows
 
 
