@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import signal
@@ -13,9 +14,18 @@ import time
 
 import pytest
 import torch
+from faults import dead_process, faulty
 
 from unseen.errors import UnseenError
-from unseen.files import locked, write_atomically
+from unseen.files import (
+    append,
+    complete_writes,
+    is_locked,
+    locked,
+    read_together,
+    replace_files,
+    write_atomically,
+)
 from unseen.nn.tensor_files import read_tensors, write_tensors
 
 
@@ -117,3 +127,85 @@ def test_a_symbolic_link_shares_the_lock_of_its_folder(tmp_path):
         locked(tmp_path / "link"),
     ):
         pass
+
+
+def test_the_thread_that_holds_a_lock_may_nest_it(tmp_path):
+    with locked(tmp_path / "run"), locked(tmp_path / "run", nested=True):
+        assert is_locked(tmp_path / "run")
+    assert not is_locked(tmp_path / "run") and not is_locked(tmp_path / "other")
+
+
+def test_temporary_files_of_dead_processes_are_removed_and_others_kept(tmp_path):
+    dead, alive = f".file.{dead_process()}-01234567.tmp", f".file.{os.getpid()}-01234567.tmp"
+    folders = [tmp_path, tmp_path / "run", tmp_path / "run/figures"]
+    for folder in folders:
+        folder.mkdir(exist_ok=True)
+        for name in (dead, alive, ".other"):
+            (folder / name).write_text("")
+    with locked(tmp_path / "run"):
+        pass
+    write_atomically(tmp_path / "file", b"x")
+    for folder in folders:
+        names = {p.name for p in folder.iterdir() if p.name.startswith(".")}
+        assert names - {".run.lock"} == {alive, ".other"}
+
+
+@pytest.mark.parametrize("name", ["../kept", "{outside}/kept", "link/kept", "folder/../../kept"])
+def test_a_foreign_journal_cannot_reach_out_of_its_folder(tmp_path, name):
+    """A downloaded folder may hold anything: a journal in it moves and removes only its files."""
+    run, outside = tmp_path / "run", tmp_path / "outside"
+    (run / "folder").mkdir(parents=True)
+    outside.mkdir()
+    (run / "link").symlink_to(outside)
+    for path in (outside / "kept", tmp_path / "kept"):
+        path.write_text("mine")
+    name = name.format(outside=outside)
+    temporary = f".x.{os.getpid()}-01234567.tmp"
+    for plan in (
+        {"files": {}, "remove": [name], "index": None},
+        {"files": {name: temporary}, "remove": [], "index": None},
+        {"files": {"x": name}, "remove": [], "index": None},
+        {"files": {"x": "folder"}, "remove": [], "index": None},
+        {"files": {}, "remove": [], "index": name},
+        {"files": [], "remove": 3},
+        [],
+    ):
+        (run / temporary).write_text("theirs")
+        (run / ".replacing-01234567.json").write_text(json.dumps(plan))
+        with pytest.raises(UnseenError, match="was interrupted and cannot be completed"):
+            complete_writes(run)
+    assert all(p.read_text() == "mine" for p in (outside / "kept", tmp_path / "kept"))
+
+
+def test_readers_never_see_files_of_two_versions(tmp_path):
+    """One thread replaces two files over and over, another reads them."""
+    stop, seen = threading.Event(), set()
+
+    def write():
+        for version in range(10_000):
+            if stop.is_set():
+                return
+            replace_files(tmp_path, {"a": str(version).encode(), "b": str(version).encode()})
+
+    replace_files(tmp_path, {"a": b"0", "b": b"0"})
+    writer = threading.Thread(target=write)
+    writer.start()
+    deadline = time.monotonic() + 1.0
+    try:
+        while time.monotonic() < deadline:
+            a, b = read_together(
+                tmp_path, "a", lambda: [(tmp_path / name).read_bytes() for name in ("a", "b")]
+            )
+            assert a == b
+            seen.add(a)
+    finally:
+        stop.set()
+        writer.join()
+    assert len(seen) > 1
+
+
+def test_a_failed_append_leaves_the_file_as_it_was(tmp_path):
+    append(tmp_path / "records", b"one\n")
+    with faulty(at=2), pytest.raises(UnseenError, match=r"cannot write .*records: No space left"):
+        append(tmp_path / "records", b"two\n")
+    assert (tmp_path / "records").read_bytes() == b"one\n"

@@ -157,12 +157,14 @@ def _apply(folder: Path, journal: Path, plan: Mapping[str, Any]) -> None:
     index, renames = plan["index"], plan["files"]
     if index is not None and (folder / renames[index]).exists():
         _unlink(folder / index)
-    for name, temporary in sorted(renames.items(), key=lambda item: item[0] == index):
-        with contextlib.suppress(FileNotFoundError):
-            os.replace(folder / temporary, folder / name)
+    for name, temporary in renames.items():
+        if name != index:
+            _rename(folder / temporary, folder / name)
     for name in plan["remove"]:
-        if journal.exists():
+        if journal.exists():  # else another process has done it, and a new file may be there
             _unlink(folder / name)
+    if index is not None:
+        _rename(folder / renames[index], folder / index)
     _sync(folder)
     _unlink(journal)
 
@@ -224,6 +226,11 @@ def _write_all(descriptor: int, content: bytes) -> None:
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
+
+
+def _rename(path: Path, to: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.replace(path, to)
 
 
 def _unlink(path: Path) -> None:
