@@ -1,5 +1,6 @@
 # `make demo` and `make test` each work alone on a fresh clone: they create .venv, install once, and run.
 PYTHON ?= python3
+.DEFAULT_GOAL := demo
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
@@ -9,13 +10,28 @@ ifneq ($(wildcard ../shared/data),)
 export UNSEEN_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test browser lint docs benchmark clean
+.PHONY: help demo test torture browser lint docs benchmark clean
+
+help:
+	@echo "make demo       train on embedded data with and without the method, compare, write a report"
+	@echo "make test       lint and run the tests"
+	@echo "make torture    fail every write, fsync and rename of train, save, adapt, evaluate and report in turn"
+	@echo "                (full disk, kill, interrupt; again during the recovery; several seeds; kill -9 of real"
+	@echo "                processes) and check that old or new files are whole; about half an hour"
+	@echo "make lint       ruff, mypy, import-linter"
+	@echo "make docs       build the site into site/"
+	@echo "make benchmark  measure the cost of a training step"
+	@echo "make clean      remove what the others have made"
 
 demo: $(READY)
 	$(BIN)/unseen demo
 
 test: lint browser
 	$(BIN)/python -m pytest --numprocesses auto
+
+# All points of failure and more seeds; `make test` takes a sample of them. See `make help`.
+torture: $(READY)
+	UNSEEN_TORTURE=1 $(BIN)/python -m pytest --numprocesses auto tests/test_faults.py tests/test_files.py
 
 # The tests of the HTML report open it in a real browser; where none can be installed they are skipped.
 browser:

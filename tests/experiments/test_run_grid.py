@@ -117,6 +117,25 @@ def test_killed_grid_leaves_no_worker_and_resumes_with_the_same_bits(grid_file, 
     assert (plan_runs(read_grid(grid_file))[0].folder / "model.safetensors").read_bytes() == resumed
 
 
+def test_two_grids_on_one_folder_share_the_runs(grid_file, tmp_path):
+    """Neither calls a run failed that the other one trains; both write the whole table."""
+    text = grid_file.read_text().replace("steps = 20", "steps = 60").replace("[0, 1]", "[0]")
+    grid_file.write_text(text)
+    words = [sys.executable, "-m", "unseen.cli", "bench", str(grid_file), "--workers", "1"]
+    path = os.pathsep.join([str(EXAMPLES), os.environ.get("PYTHONPATH", "")])
+    pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    grids = [
+        subprocess.Popen([*words, "--json"], env={**os.environ, "PYTHONPATH": path}, **pipes)
+        for _ in range(2)
+    ]
+    for grid in grids:
+        out, err = grid.communicate(timeout=240)
+        result = json.loads(out)
+        assert grid.returncode == 0 and result["failed"] == {}, err
+        assert result["runs"] == result["wanted"] == 3
+    assert not list((tmp_path / "runs").rglob(".*.tmp"))
+
+
 def test_tables_of_nothing_write_nothing(grid_file, tmp_path):
     assert write_tables(read_grid(grid_file))["runs"] == 0
     assert not (tmp_path / "results").exists()

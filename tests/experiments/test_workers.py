@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import torch
 
 from unseen import UnseenError
 from unseen.experiments.workers import Job, run_jobs
+from unseen.files import is_locked, locked
 
 
 def write(path: Path) -> None:
@@ -78,6 +81,45 @@ def test_interruption_ends_the_workers(make_job):
         run_jobs([job], 1, interrupt)
     job.process.join(10)
     assert not job.process.is_alive()
+
+
+def busy(folder: Path) -> None:
+    with locked(folder):
+        pass
+
+
+def test_a_job_that_another_process_holds_is_waited_for_and_never_failed(make_job, tmp_path):
+    """The other process finishes one result; it dies without the other, which is taken over."""
+    for name in ("theirs", "orphan"):
+        (tmp_path / name).mkdir()
+    jobs = [
+        make_job("theirs", kill, succeeded=(tmp_path / "theirs/done").exists),
+        make_job(
+            "orphan",
+            write,
+            tmp_path / "orphan/done",
+            succeeded=(tmp_path / "orphan/done").exists,
+        ),
+        make_job("race", busy, tmp_path / "race"),  # the lock is taken when the worker runs
+    ]
+    for job in jobs[:2]:
+        job.held = partial(is_locked, tmp_path / job.label)
+    states = []
+
+    def watch():
+        states.append([job.state for job in jobs])
+        if jobs[2].state == "running elsewhere" or len(states) > 40:
+            (tmp_path / "theirs/done").touch()
+            held.close()
+
+    with ExitStack() as held:
+        for name in ("theirs", "orphan", "race"):
+            held.enter_context(locked(tmp_path / name))
+        failed = run_jobs(jobs, 1, watch)
+    assert failed == {} and [job.state for job in jobs] == ["done"] * 3
+    assert states[0][:2] == ["running elsewhere"] * 2 and jobs[0].process is None
+    assert (tmp_path / "orphan/done").exists()
+    assert any(state[2] == "running elsewhere" for state in states)
 
 
 def wait_forever() -> None:
