@@ -12,10 +12,13 @@ import sys
 import threading
 import time
 
+import numpy as np
 import pytest
 import torch
 from faults import dead_process, faulty
 
+from unseen.data.cache import cached_arrays
+from unseen.data.location import CACHE_VARIABLE
 from unseen.errors import UnseenError
 from unseen.files import (
     append,
@@ -209,3 +212,13 @@ def test_a_failed_append_leaves_the_file_as_it_was(tmp_path):
     with faulty(at=2), pytest.raises(UnseenError, match=r"cannot write .*records: No space left"):
         append(tmp_path / "records", b"two\n")
     assert (tmp_path / "records").read_bytes() == b"one\n"
+
+
+def test_a_killed_process_leaves_no_part_of_the_cache_for_long(tmp_path, monkeypatch):
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
+    make = {"data": "toys", "title": "toy", "depends_on": 1}
+    cached_arrays(**make, compute=lambda: {"x": np.ones(3)})
+    (path,) = (p for p in tmp_path.rglob("*") if p.is_file())
+    path.rename(path.with_name(f".{path.name}.{dead_process()}-01234567.tmp"))
+    cached_arrays(**make, compute=lambda: {"x": np.ones(3)})
+    assert [p for p in tmp_path.rglob("*") if p.is_file()] == [path]

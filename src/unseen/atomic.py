@@ -37,7 +37,7 @@ def write_atomically(path: Path, content: bytes) -> None:
         except BaseException:
             _discard([temporary])
             raise
-    _remove_stale(path.parent, path.name)
+    remove_stale(path.parent, path.name)
 
 
 def append(path: Path, content: bytes) -> None:
@@ -149,7 +149,7 @@ def read_together(folder: Path, key: str, read: Callable[[], T]) -> T:
 def remove_leftovers(folder: Path) -> None:
     """Remove the temporary files of processes that no longer run, in the folder and below."""
     for place in {folder, *(path.parent for path in folder.glob("*/.*.tmp"))}:
-        _remove_stale(place)
+        remove_stale(place)
 
 
 def _apply(folder: Path, journal: Path, plan: Mapping[str, Any]) -> None:
@@ -203,11 +203,15 @@ def _version(path: Path) -> tuple[int, int, int] | None:
 _BINARY = getattr(os, "O_BINARY", 0)
 
 
+def temporary_beside(path: Path) -> Path:
+    """Return a new name for a file that will be renamed to `path` when it is complete."""
+    return path.parent / f".{path.name[:200]}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
+
+
 def _write_temporary(path: Path, content: bytes) -> Path:
     """Write a complete file beside `path` and return its path; an error leaves nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    mark = f"{os.getpid()}-{secrets.token_hex(4)}"
-    temporary = path.parent / f".{path.name[:200]}.{mark}.tmp"
+    temporary = temporary_beside(path)
     # Mode 0o666 lets the kernel apply the umask; tempfile would make the file private.
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o666)
     try:
@@ -244,7 +248,7 @@ def _discard(paths: Iterable[Path]) -> None:
             os.unlink(path)
 
 
-def _remove_stale(folder: Path, name: str = "") -> None:
+def remove_stale(folder: Path, name: str = "") -> None:
     """Remove temporary files, of one name or of all, whose process no longer runs."""
     for path in folder.glob(".*.tmp"):
         match = TEMPORARY.fullmatch(path.name)

@@ -15,7 +15,9 @@ from unseen.atomic import append as append
 from unseen.atomic import complete_writes as complete_writes
 from unseen.atomic import read_together as read_together
 from unseen.atomic import remove_leftovers as remove_leftovers
+from unseen.atomic import remove_stale as remove_stale
 from unseen.atomic import replace_files as replace_files
+from unseen.atomic import temporary_beside as temporary_beside
 from unseen.atomic import write_atomically as write_atomically
 from unseen.errors import UnseenError
 

@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import logging
-import os
 import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unseen.data.location import CACHE_VARIABLE, cache_folder
+from unseen.files import remove_stale, temporary_beside
 
 log = logging.getLogger("unseen")
 
@@ -47,12 +47,13 @@ def cached_arrays(data: str, title: str, depends_on: Any, compute: Callable[[], 
     except Exception as error:  # a damaged archive may raise anything
         log.warning("%s is damaged (%s); computing it again", path, error)
     result = compute()
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = temporary_beside(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
             np.savez(file, allow_pickle=False, **result)
         temporary.replace(path)
+        remove_stale(path.parent, path.name)
     except OSError as error:
         log.warning(
             "cannot write %s (%s), so it is computed at every call; set %s to another folder",

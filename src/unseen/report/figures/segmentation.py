@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 import matplotlib
 import numpy as np
 from numpy.typing import NDArray
+
+from unseen.files import write_atomically
 
 Labels = NDArray[np.integer]
 # A class has the same color in every data set, whatever its number there.
@@ -73,6 +76,7 @@ def draw_side_by_side(
     figure.legend(handles=handles, ncols=ncols, **style)
     if title:
         figure.suptitle(title, fontsize=11)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+    content = io.BytesIO()
+    figure.savefig(content, format=path.suffix[1:] or "png", dpi=150)
     plt.close(figure)
+    write_atomically(path, content.getvalue())
