@@ -4,17 +4,19 @@
     detector.score(x)        # one score per sample
     detector.alarm(x, 0.01)  # do these samples come from another domain?
 
-A detector computes F features per sample in one `look`. `reduce` turns features, or their mean over
-a domain, into a score; higher is further from the source. To add one, write `look` in a file of its
-own and add the class to registry.py.
+A detector computes F features per sample while the model predicts. `reduce` turns features, or
+their mean over a domain, into a score; higher is further from the source. To add one, write
+`features_of` in a file of its own, and `watching` if it reads layers beside the logits; add the
+class to registry.py. A detector that needs passes of its own writes `look` instead.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from abc import ABC
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import torch
@@ -24,6 +26,7 @@ from unseen.detection.sampling import sample_batches, stack_rows
 from unseen.detection.source_statistics import SourceStatistics
 from unseen.errors import UnseenError
 from unseen.nn.batch import Batch
+from unseen.nn.hooks import laid_out_for
 from unseen.nn.inputs import inputs
 
 log = logging.getLogger("unseen")
@@ -59,7 +62,7 @@ class Look(NamedTuple):
 
 
 class Detector(ABC):
-    """Scores how far samples are from the source. Write `look`; the rest has defaults."""
+    """Scores how far samples are from the source. Write `features_of`; the rest has defaults."""
 
     name: ClassVar[str]
     summary: ClassVar[str]
@@ -73,13 +76,33 @@ class Detector(ABC):
 
     # ---- what a detector writes
 
-    @abstractmethod
+    @contextmanager
+    def watching(self) -> Iterator[Any]:
+        """Read layers while the context is open; what it yields is given to `features_of`."""
+        yield None
+
+    def features_of(self, logits: Tensor, watched: Any) -> Tensor:
+        """Return the features of samples, (N, F), from their logits and what was watched."""
+        raise NotImplementedError(f"{type(self).__name__} must write features_of or look")
+
+    @torch.no_grad()
     def look(self, x: Any) -> Look:
-        """Predict and compute the features, in as few passes as possible, without gradients."""
+        """Predict and compute the features, without gradients."""
+        ready = laid_out_for(self.net.model, inputs(x))  # may pass a probe: not watched
+        with self.watching() as watched:
+            logits = self.net.predict(ready)
+        return Look(logits, self.features_of(logits, watched))
 
     def reduce(self, features: Tensor) -> Tensor:
         """Return the score of features or of their mean, (..., F) -> (...)."""
         return features.mean(-1)
+
+    def reduce_mean(self, mean: Tensor, variance: Tensor) -> Tensor:
+        """Return the score of a mean of features whose elements have these variances.
+
+        A score of absolute deviations is larger for small samples; it overrides this to correct it.
+        """
+        return self.reduce(mean)
 
     def fit(self, source: Iterable[Batch]) -> None:  # noqa: B027 - most detectors need no fit
         """Fit the parameters of the score to labelled source batches."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from unseen.detection.detector import NOT_CALIBRATED, Detector, Look, ScoredModel
+from unseen.detection.detector import NOT_CALIBRATED, Detector, ScoredModel
 from unseen.detection.embedding_shift_predictor import EmbeddingShiftPredictor
 from unseen.detection.sampling import stack_rows
 from unseen.errors import UnseenError
@@ -54,15 +55,21 @@ class EmbeddingShift(Detector):
         rows = stack_rows(lambda batch: torch.cat(self.measure_shift(batch.x), 1), source)
         self.predictor = EmbeddingShiftPredictor.fit(*rows.chunk(2, 1))
 
-    @torch.no_grad()
-    def look(self, x: Any) -> Look:
+    @contextmanager
+    def watching(self) -> Iterator[dict[str, Tensor]]:
+        with captured(self.net.model, (self.layer,)) as outputs:
+            yield outputs
+
+    def features_of(self, logits: Tensor, watched: dict[str, Tensor]) -> Tensor:
         if self.predictor is None:
             raise UnseenError(NOT_CALIBRATED)
-        logits, z = self._embed(laid_out_for(self.net.model, inputs(x)))
-        return Look(logits, self.predictor(z))
+        return self.predictor(pool(watched[self.layer], self.axis))
 
     def reduce(self, features: Tensor) -> Tensor:
         return relative_deviation(features, self.calibrated().mean.to(features))
+
+    def reduce_mean(self, mean: Tensor, variance: Tensor) -> Tensor:
+        return relative_deviation(mean, self.calibrated().mean.to(mean), variance)
 
     @torch.no_grad()
     def measure_shift(self, x: Any) -> tuple[Tensor, Tensor]:
@@ -70,7 +77,7 @@ class EmbeddingShift(Detector):
         model = self.net.model
         ready = laid_out_for(model, inputs(x))
         theta = {name: p.detach() for name, p in model.named_parameters()}
-        z = self._embed(ready)[1]
+        z = self._embed(ready)
         # The draws are fixed, and the caller's random numbers are left alone.
         with torch.random.fork_rng(devices=[]), evaluating(model):
             torch.manual_seed(0)
@@ -103,8 +110,8 @@ class EmbeddingShift(Detector):
             **{name.removeprefix(PREFIX): t for name, t in state.items()}
         )
 
-    def _embed(self, ready: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-        """Return logits and the embedding, averaged over space, from one pass."""
-        with evaluating(self.net.model), captured(self.net.model, (self.layer,)) as outputs:
-            logits = self.net.model(*ready)
-        return logits, pool(outputs[self.layer], self.axis)
+    def _embed(self, ready: tuple[Tensor, ...]) -> Tensor:
+        """Return the embedding, averaged over space."""
+        with evaluating(self.net.model), self.watching() as outputs:
+            self.net.model(*ready)
+        return pool(outputs[self.layer], self.axis)

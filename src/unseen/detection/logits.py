@@ -5,10 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from unseen.detection.detector import Detector, Look
+from unseen.detection.detector import Detector
 from unseen.functional.scores import mean_over_pixels
 
 
@@ -25,7 +24,5 @@ class LogitDetector(Detector):
         """Return the features of logits that are already there, (N, C, ...) -> (N, 1)."""
         return mean_over_pixels(cls.from_logits(logits))
 
-    @torch.no_grad()
-    def look(self, x: Any) -> Look:
-        logits = self.net.predict(x)
-        return Look(logits, self.features(logits))
+    def features_of(self, logits: Tensor, watched: Any) -> Tensor:
+        return self.features(logits)

@@ -7,18 +7,19 @@ f is the output of one layer, averaged over space (Lee, Lee, Lee and Shin, NeurI
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from unseen.detection.detector import Detector, Look, ScoredModel
+from unseen.detection.detector import Detector, ScoredModel
 from unseen.errors import UnseenError
 from unseen.functional.pooling import pool
 from unseen.functional.scores import nearest_squared_distance
 from unseen.nn.batch import Batch
-from unseen.nn.hooks import edited, evaluating, laid_out_for, submodule
+from unseen.nn.hooks import edited, laid_out_for, submodule
 from unseen.nn.inputs import inputs
 
 
@@ -42,7 +43,7 @@ class Mahalanobis(Detector):
         self.centres: Tensor | None = None  # (C, F), whitened
 
     def fit(self, source: Iterable[Batch]) -> None:
-        pairs = [(self._pass(batch.x)[1].double().cpu(), batch.y.cpu()) for batch in source]
+        pairs = [(self._pooled(batch.x).double().cpu(), batch.y.cpu()) for batch in source]
         if not pairs:
             raise UnseenError("mahalanobis needs labelled source data, there is none")
         features, y = torch.cat([f for f, _ in pairs]), torch.cat([y for _, y in pairs])
@@ -51,14 +52,22 @@ class Mahalanobis(Detector):
         means, self.whitening = class_gaussians(features, labels)
         self.centres = means @ self.whitening
 
-    @torch.no_grad()
-    def look(self, x: Any) -> Look:
+    @contextmanager
+    def watching(self) -> Iterator[list[Tensor]]:
+        features: list[Tensor] = []
+
+        def keep(_: Any, out: Tensor) -> None:
+            features.append(pool(out, self.axis))
+
+        with edited(self.net.model, {self.layer: keep}):
+            yield features
+
+    def features_of(self, logits: Tensor, watched: list[Tensor]) -> Tensor:
         if self.whitening is None or self.centres is None:
             raise UnseenError("mahalanobis is not fitted: call fit with labelled source batches")
-        logits, features = self._pass(x)
-        white = features.double().cpu() @ self.whitening
+        white = watched[0].double().cpu() @ self.whitening
         distances = nearest_squared_distance(white, self.centres)
-        return Look(logits, distances.unsqueeze(1).to(features))
+        return distances.unsqueeze(1).to(watched[0])
 
     def options(self) -> dict[str, str]:
         return {"layer": self.layer}
@@ -75,19 +84,11 @@ class Mahalanobis(Detector):
             )
         self.whitening, self.centres = state["whitening"], state["centres"]
 
-    @torch.no_grad()
-    def _pass(self, x: Any) -> tuple[Tensor, Tensor]:
-        """Return logits and the pooled output of the layer from one pass."""
-        features: list[Tensor] = []
-
-        def keep(_: Any, out: Tensor) -> None:
-            features.append(pool(out, self.axis))
-
-        model = self.net.model
-        ready = laid_out_for(model, inputs(x))
-        with evaluating(model), edited(model, {self.layer: keep}):
-            logits = model(*ready)
-        return logits, features[0]
+    def _pooled(self, x: Any) -> Tensor:
+        ready = laid_out_for(self.net.model, inputs(x))
+        with self.watching() as features:
+            self.net.predict(ready)
+        return features[0]
 
 
 def class_gaussians(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

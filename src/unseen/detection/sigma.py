@@ -5,18 +5,18 @@ score(T) = mean over channels of |sigma(T) - sigma(S)| / sigma(S)
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor, nn
 
-from unseen.detection.detector import Detector, Look, ScoredModel
+from unseen.detection.detector import Detector, ScoredModel
 from unseen.errors import UnseenError
 from unseen.functional.pooling import pool
 from unseen.functional.scores import relative_deviation
 from unseen.nn.heads import GaussianHead
-from unseen.nn.hooks import edited, evaluating, laid_out_for
-from unseen.nn.inputs import inputs
+from unseen.nn.hooks import edited
 from unseen.nn.perturbed_forward import head_key
 
 
@@ -42,18 +42,21 @@ class SigmaDetector(Detector):
         assert isinstance(head, GaussianHead)
         self.head = head
 
-    @torch.no_grad()
-    def look(self, x: Any) -> Look:
-        model, head = self.net.model, self.head
-        features: list[Tensor] = []
+    @contextmanager
+    def watching(self) -> Iterator[list[Tensor]]:
+        head, features = self.head, list[Tensor]()
 
         def read(args: tuple[Any, ...], _: Tensor) -> None:
             features.append(pool(head.sigma(args[0]), head.axis))
 
-        ready = laid_out_for(model, inputs(x))
-        with evaluating(model), edited(model, {self.net.sites[0]: read}):
-            logits = model(*ready)
-        return Look(logits, features[0])
+        with edited(self.net.model, {self.net.sites[0]: read}):
+            yield features
+
+    def features_of(self, logits: Tensor, watched: list[Tensor]) -> Tensor:
+        return watched[0]
 
     def reduce(self, features: Tensor) -> Tensor:
         return relative_deviation(features, self.calibrated().mean.to(features))
+
+    def reduce_mean(self, mean: Tensor, variance: Tensor) -> Tensor:
+        return relative_deviation(mean, self.calibrated().mean.to(mean), variance)

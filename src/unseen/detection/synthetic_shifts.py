@@ -1,8 +1,10 @@
 """Generic shifts of held-out source data, to relate a score to accuracy without target data.
 
-Every kind of shift has two strengths. Images keep their range of values; other inputs are changed
-in units of their standard deviation. A real domain differs in several ways at once, hence blends of
-several kinds (Deng and Zheng, CVPR 2021, estimate accuracy from such sets).
+Every kind of shift has several strengths, from one that hardly costs accuracy to one that leaves
+little of it. Images keep their range of values; sparse inputs, such as counts of words, stay
+sparse; other inputs are changed in units of their standard deviation. A real domain differs in
+several ways at once, hence blends of several kinds (Deng and Zheng, CVPR 2021, estimate accuracy
+from such sets).
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ Shifts = Mapping[str, Sequence[Shift]]
 TensorShift = Callable[[Tensor, float, torch.Generator], Tensor]
 ShiftTable = dict[str, tuple[TensorShift, tuple[float, ...]]]
 
+MOSTLY_ZERO = 0.5  # from this share of zeros on, inputs count as sparse
 SMALLEST_IMAGE = 8  # pixels a side; smaller inputs are not treated as images
 
 
@@ -33,8 +36,10 @@ def shifts_for(x: tuple[Tensor, ...], label_maps: bool = False) -> dict[str, lis
     if is_image and min(x[0].shape[2:]) >= SMALLEST_IMAGE:
         kinds = {k: v for k, v in IMAGE.items() if not (label_maps and k in MOVING)}
         return _bind(_shift_images, kinds)
-    is_numeric = any(t.is_floating_point() for t in x)
-    return _bind(_shift_tensors, {**ANY, **NUMERIC} if is_numeric else ANY)
+    floats = [t for t in x if t.is_floating_point()]
+    if floats and all(t.dim() == 2 and float((t == 0).float().mean()) > MOSTLY_ZERO for t in x):
+        return _bind(_shift_tensors, {**ANY, **SPARSE})
+    return _bind(_shift_tensors, {**ANY, **NUMERIC} if floats else ANY)
 
 
 def _bind(apply: Callable[..., tuple[Tensor, ...]], table: ShiftTable) -> dict[str, list[Shift]]:
@@ -200,20 +205,20 @@ def _warp(
 
 
 IMAGE: ShiftTable = {
-    "noise": (add_noise, (0.1, 0.3)),
-    "specks": (salt_and_pepper, (0.05, 0.2)),
-    "blur": (blur, (1.0, 2.5)),
-    "coarse": (pixelate, (2, 4)),
-    "contrast": (reduce_contrast, (0.5, 0.2)),
-    "dark": (darken, (0.5, 0.2)),
-    "bright": (brighten, (0.2, 0.5)),
-    "inversion": (invert, (0.5, 1.0)),
-    "texture": (blend_texture, (0.3, 0.6)),
-    "hidden": (occlude, (0.25, 0.45)),
-    "rotation": (rotate, (10, 25)),
-    "zoom_out": (zoom, (0.85, 0.7)),
-    "zoom_in": (zoom, (1.2, 1.4)),
-    "move": (translate, (0.05, 0.1)),
+    "noise": (add_noise, (0.03, 0.1, 0.2, 0.35, 0.7)),
+    "specks": (salt_and_pepper, (0.02, 0.06, 0.15, 0.3, 0.6)),
+    "blur": (blur, (0.6, 1.0, 1.7, 2.8, 5.0)),
+    "coarse": (pixelate, (1.5, 2, 3, 4, 8)),
+    "contrast": (reduce_contrast, (0.7, 0.45, 0.25, 0.12, 0.05)),
+    "dark": (darken, (0.7, 0.45, 0.25, 0.12, 0.05)),
+    "bright": (brighten, (0.1, 0.2, 0.35, 0.55, 0.85)),
+    "inversion": (invert, (0.1, 0.25, 0.5, 0.75, 1.0)),
+    "texture": (blend_texture, (0.15, 0.3, 0.5, 0.7, 0.9)),
+    "hidden": (occlude, (0.15, 0.25, 0.4, 0.55, 0.8)),
+    "rotation": (rotate, (5, 12, 22, 40, 75)),
+    "zoom_out": (zoom, (0.93, 0.83, 0.7, 0.55, 0.4)),
+    "zoom_in": (zoom, (1.1, 1.25, 1.4, 1.7, 2.2)),
+    "move": (translate, (0.03, 0.06, 0.1, 0.16, 0.25)),
 }
 MOVING = ("rotation", "zoom_out", "zoom_in", "move")
 
@@ -225,7 +230,7 @@ def _shift_tensors(
     shift: TensorShift, strength: float, x: tuple[Tensor, ...], g: torch.Generator
 ) -> tuple[Tensor, ...]:
     """Apply a shift to every input it is meant for; integers are tokens, not quantities."""
-    for_tokens = shift in {function for function, _ in ANY.values()}
+    for_tokens = shift in {function for function, _ in (ANY | SPARSE).values()}
     return tuple(
         shift(t.cpu(), strength, g).to(t) if for_tokens or t.is_floating_point() else t for t in x
     )
@@ -261,14 +266,44 @@ def rescale(t: Tensor, factor: float, g: torch.Generator) -> Tensor:
     return factor * t
 
 
+def exchange_features(t: Tensor, fraction: float, g: torch.Generator) -> Tensor:
+    """Permute a fraction of the features among each other, alike in every sample."""
+    chosen = (uniform(t.shape[1:2], g) < fraction).nonzero().flatten()
+    result = t.clone()
+    result[:, chosen] = t[:, chosen[torch.randperm(len(chosen), generator=g)]]
+    return result
+
+
+def merge_samples(t: Tensor, fraction: float, g: torch.Generator) -> Tensor:
+    """Add a fraction of the entries of another sample."""
+    other = t[torch.randperm(len(t), generator=g)]
+    added = torch.where(uniform(t.shape, g) < fraction, other, torch.zeros_like(t))
+    return torch.maximum(t, added)
+
+
+def replace_entries(t: Tensor, fraction: float, g: torch.Generator) -> Tensor:
+    """Move a fraction of the entries of each sample to random features."""
+    order = uniform(t.flatten(1).shape, g).argsort(1)
+    moved = t.flatten(1).gather(1, order).reshape(t.shape)
+    kept = torch.where(uniform(t.shape, g) < fraction, torch.zeros_like(t), t)
+    added = torch.where(uniform(t.shape, g) < fraction, moved, torch.zeros_like(t))
+    return torch.maximum(kept, added)
+
+
+FRACTIONS = (0.1, 0.25, 0.45, 0.7, 0.9)
 ANY: ShiftTable = {
-    "dropped": (drop_entries, (0.2, 0.5)),
-    "columns_dropped": (drop_features, (0.2, 0.5)),
-    "exchanged": (exchange_entries, (0.2, 0.5)),
+    "dropped": (drop_entries, FRACTIONS),
+    "columns_dropped": (drop_features, FRACTIONS),
+    "exchanged": (exchange_entries, FRACTIONS),
+}
+SPARSE: ShiftTable = {
+    "columns_exchanged": (exchange_features, FRACTIONS),
+    "merged": (merge_samples, FRACTIONS),
+    "replaced": (replace_entries, FRACTIONS),
 }
 NUMERIC: ShiftTable = {
-    "noise": (add_relative_noise, (0.5, 1.5)),
-    "offset": (add_offset, (0.5, 1.5)),
-    "smaller": (rescale, (0.6, 0.25)),
-    "larger": (rescale, (1.6, 3.0)),
+    "noise": (add_relative_noise, (0.25, 0.6, 1.2, 2.0, 4.0)),
+    "offset": (add_offset, (0.25, 0.6, 1.2, 2.0, 4.0)),
+    "smaller": (rescale, (0.8, 0.55, 0.3, 0.15, 0.05)),
+    "larger": (rescale, (1.3, 1.8, 3.0, 5.0, 10.0)),
 }

@@ -1,38 +1,55 @@
-"""Accuracy as a decreasing function of a score, with the errors of its predictions."""
+"""Accuracy as a decreasing function of scores, and how to combine several such functions."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-
-def decreasing_curve(scores: Floats, accuracies: Floats, at: Floats) -> Floats:
-    """Fit a decreasing curve by isotonic regression and evaluate it; it is flat beyond its ends."""
-    from sklearn.isotonic import IsotonicRegression  # slow to import
-
-    curve = IsotonicRegression(increasing=False, out_of_bounds="clip").fit(scores, accuracies)
-    return np.asarray(curve.predict(at), dtype=np.float64)
+TOWARDS_EQUAL = 0.01  # pull of the weights towards equal ones, per point
 
 
-def leave_one_kind_out_errors(
-    kinds: Sequence[Sequence[str]], scores: Floats, accuracies: Floats
-) -> tuple[Floats, Floats]:
-    """Return scores, and true minus predicted accuracy there by curves without that kind of shift.
+@dataclass(frozen=True)
+class Curve:
+    """A decreasing curve, linear between its knots and flat beyond them."""
 
-    `kinds` are the kinds of shift in each point; a point with several kinds counts for each.
+    scores: Floats  # increasing
+    accuracies: Floats  # decreasing
+
+    @classmethod
+    def fit(cls, scores: Floats, accuracies: Floats, weights: Floats | None = None) -> Curve:
+        """Fit by isotonic regression."""
+        from sklearn.isotonic import IsotonicRegression  # slow to import
+
+        model = IsotonicRegression(increasing=False).fit(scores, accuracies, weights)
+        return cls(
+            np.asarray(model.X_thresholds_, dtype=np.float64),
+            np.asarray(model.y_thresholds_, dtype=np.float64),
+        )
+
+    def __call__(self, scores: Floats) -> Floats:
+        return np.interp(scores, self.scores, self.accuracies)
+
+
+def combination_weights(predictions: Floats, accuracies: Floats) -> Floats:
+    """Return the weights of the best combination of predictions, (M, K), (M,) -> (K,).
+
+    They are not negative, sum to one, and minimize the squared error; a small ridge pulls them
+    towards equal weights where predictions say the same.
     """
-    at, errors = [], []
-    for kind in sorted({kind for group in kinds for kind in group}):
-        out = np.array([kind in group for group in kinds])
-        at.append(scores[out])
-        curve = decreasing_curve(scores[~out], accuracies[~out], scores[out])
-        errors.append(accuracies[out] - curve)
-    return np.concatenate(at), np.concatenate(errors)
+    from scipy.optimize import nnls  # slow to import
+
+    points, count = predictions.shape
+    ridge, total = math.sqrt(TOWARDS_EQUAL * points), 1e3 * math.sqrt(points)
+    rows = np.vstack([predictions, ridge * np.eye(count), np.full((1, count), total)])
+    goals = np.concatenate([accuracies, np.full(count, ridge / count), [total]])
+    weights = nnls(rows, goals)[0]
+    return np.asarray(weights / weights.sum(), dtype=np.float64)
 
 
 def conformal_range(errors: Floats, level: float) -> tuple[float, float]:
@@ -49,3 +66,16 @@ def conformal_range(errors: Floats, level: float) -> tuple[float, float]:
 def nearest_indices(values: Floats, value: float, count: int) -> NDArray[np.int64]:
     """Return the indices of the `count` closest values."""
     return np.argsort(np.abs(values - value), kind="stable")[:count]
+
+
+def nearest_distances(points: Floats, others: Floats) -> Floats:
+    """Return the distance of each point to the nearest of the others, (M, K), (L, K) -> (M,)."""
+    from scipy.spatial.distance import cdist  # slow to import
+
+    return np.asarray(cdist(points, others).min(1), dtype=np.float64)
+
+
+def folds(kinds: Sequence[Sequence[str]]) -> dict[str, NDArray[np.bool_]]:
+    """Return, for each kind of shift, which points contain it."""
+    names = sorted({kind for group in kinds for kind in group})
+    return {name: np.array([name in group for group in kinds]) for name in names}

@@ -61,11 +61,17 @@ def running_moments(passes: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
     return mean, squares / (count - 1)
 
 
-def relative_deviation(mean: Tensor, source_mean: Tensor) -> Tensor:
-    """Return the mean over features of |mean - source mean| / source mean, (..., F) -> (...)."""
+def relative_deviation(mean: Tensor, source_mean: Tensor, variance: Tensor | None = None) -> Tensor:
+    """Return the mean over features of |mean - source mean| / source mean, (..., F) -> (...).
+
+    With the variance of the mean, its expected share of the squared deviation is subtracted.
+    """
+    deviation = (mean - source_mean).abs()
+    if variance is not None:
+        deviation = (deviation.square() - variance).clamp_min(0).sqrt()
     # A sigma may underflow to 0. If it does so on both sides, nothing deviates.
     least = torch.finfo(source_mean.dtype).tiny
-    return ((mean - source_mean).abs() / source_mean.clamp_min(least)).mean(-1)
+    return (deviation / source_mean.clamp_min(least)).mean(-1)
 
 
 def nearest_squared_distance(points: Tensor, centres: Tensor) -> Tensor:

@@ -1,0 +1,130 @@
+"""Scores and accuracies of held-out source data under synthetic shifts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unseen.detection.correctness import SOURCE_SHARE
+from unseen.detection.one_pass import Moments, Observation, OnePass
+from unseen.detection.synthetic_shifts import Shift, Shifts, shifts_for, with_blends
+from unseen.errors import UnseenError
+from unseen.functional.accuracy_curve import Floats
+from unseen.nn.batch import Batch
+from unseen.nn.inputs import inputs
+
+BLENDS = 60  # of several kinds of shift
+MIXTURES = (0.25, 0.5, 0.75)  # parts of a shift in mixtures with the source
+ROWS = 1000  # of a point in the fit of the correctness, where maps have many
+
+
+@dataclass
+class Point:
+    """Held-out source data under one shift, or a mixture of it with clean data."""
+
+    kinds: tuple[str, ...]  # none, one, or those blended
+    moments: dict[str, Moments]  # by signal
+    accuracy: float
+    inputs: Tensor  # of the correctness, (M, I)
+    correct: Tensor  # (M,)
+    share: float = 1.0  # of the shift; the rest is clean
+
+
+def collect_points(
+    one_pass: OnePass,
+    batch: Batch,
+    clean: Observation,
+    shifts: Shifts | None,
+    ignore: int,
+    seed: int = 0,
+) -> list[Point]:
+    """Observe the samples under every shift; the first point is the clean source."""
+    kinds = shifts_for(batch.x, label_maps=batch.y.dim() > 1) if shifts is None else shifts
+    if len(kinds) < 3:
+        raise UnseenError(
+            f"an accuracy estimate needs at least 3 kinds of shifts, not {len(kinds)}"
+        )
+    points = [_point(one_pass, (), clean)]
+    for names, shift in with_blends(kinds, BLENDS, seed):
+        x = _apply(shift, batch.x, names, seed)
+        points.append(_point(one_pass, names, one_pass.observe(x, batch.y, ignore)))
+    return points
+
+
+def with_mixtures(points: list[Point]) -> list[Point]:
+    """Return the points, and mixtures of each with the first, the source.
+
+    Every signal is a function of mean features, so a mixture needs no pass.
+    """
+    source, result = points[0], list(points)
+    for point in points[1:]:
+        for share in MIXTURES:
+            moments = {
+                name: source.moments[name].blend(point.moments[name], share)
+                for name in point.moments
+            }
+            accuracy = (1 - share) * source.accuracy + share * point.accuracy
+            result.append(replace(point, moments=moments, accuracy=accuracy, share=share))
+    return result
+
+
+def fit_correctness(
+    one_pass: OnePass, points: list[Point], source: Observation
+) -> dict[str, Floats]:
+    """Fit the correctness to the source and all points, and once without each kind of shift.
+
+    Returns the scores of the points by the kind that was left out. The final fit stays in the
+    detector, and its features are added to the points and to the observation of the source.
+    """
+    model = one_pass.correctness
+    clean, clean_correct = _regression_rows(one_pass, source)
+    scores: dict[str, Floats] = {}
+    for left_out in (*sorted({kind for p in points for kind in p.kinds}), ""):
+        used = [p for p in points[1:] if left_out not in p.kinds]
+        rows = torch.cat([clean, *(p.inputs for p in used)])
+        correct = torch.cat([clean_correct, *(p.correct for p in used)])
+        weights = torch.ones(len(rows), dtype=torch.float64)
+        odds = SOURCE_SHARE / (1 - SOURCE_SHARE)
+        weights[: len(clean)] = odds * (len(rows) - len(clean)) / len(clean)
+        model.fit_inputs(rows, correct, weights)
+        scores[left_out] = np.array([1 - float(model.probability(p.inputs).mean()) for p in points])
+    noise = one_pass.noise_scores(source.features)
+    source.features[model.name] = model.from_rows(source.logits, noise)
+    for point in points:
+        point.moments[model.name] = Moments.of(1 - model.probability(point.inputs).unsqueeze(1))
+    del scores[""]
+    return scores
+
+
+def _point(one_pass: OnePass, kinds: tuple[str, ...], seen: Observation) -> Point:
+    moments = {name: Moments.of(features) for name, features in seen.features.items()}
+    if bad := [name for name, m in moments.items() if not m.mean.isfinite().all()]:
+        raise UnseenError(
+            f"{bad[0]} under {' + '.join(kinds) or 'no shift'} is not finite: look for NaN in the "
+            "held-out data or the weights"
+        )
+    return Point(kinds, moments, seen.accuracy, *_regression_rows(one_pass, seen))
+
+
+def _regression_rows(one_pass: OnePass, seen: Observation) -> tuple[Tensor, Tensor]:
+    """Return the inputs of the correctness and whether predictions are right, at most ROWS."""
+    assert seen.correct is not None and seen.counted is not None
+    scores = one_pass.noise_scores(seen.features)
+    rows = one_pass.correctness.rows_of(seen.logits, scores)
+    counted = seen.counted.flatten()
+    rows, correct = rows[counted], seen.correct.flatten()[counted]
+    most = max(ROWS, seen.n)
+    index = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:most]
+    return rows[index], correct[index]
+
+
+def _apply(
+    shift: Shift, x: tuple[Tensor, ...], kinds: tuple[str, ...], seed: int
+) -> tuple[Tensor, ...]:
+    shifted = inputs(shift(x, torch.Generator().manual_seed(seed)))
+    if [t.shape for t in shifted] != [t.shape for t in x]:
+        raise UnseenError(f"the shift {' + '.join(kinds)} must keep the shapes of its inputs")
+    return shifted

@@ -1,0 +1,72 @@
+"""How low the estimated accuracy of fresh source batches falls by chance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from unseen.detection.combined import Combined
+from unseen.detection.detector import Detector
+from unseen.detection.one_pass import Observation
+from unseen.functional.accuracy_curve import Floats
+from unseen.functional.bootstrap import resampled_means
+
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
+RATES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5)
+RESAMPLES = 1000
+ROWS = 1000  # held-out samples that are resampled
+
+
+@dataclass
+class NullAccuracy:
+    """Quantiles of the estimated accuracy of source batches, minus their mean."""
+
+    quantiles: Floats  # (SIZES, RATES), not positive
+
+    @classmethod
+    def fit(
+        cls, combined: Combined, signals: Mapping[str, Detector], source: Observation
+    ) -> NullAccuracy:
+        """Resample the held-out source; both its own error and that of a batch count."""
+        rows = {name: source.features[name][:ROWS] for name in combined.names}
+        total = len(next(iter(rows.values())))
+        table = []
+        for size in SIZES:
+            effective = max(1, round(size * total / (size + total)))
+            scores = []
+            for name, features in rows.items():
+                # The same draws for every signal: one seed.
+                generator = torch.Generator().manual_seed(0)
+                means = resampled_means(features, effective, RESAMPLES, generator)
+                variance = features.double().var(0, correction=0) / effective
+                scores.append(signals[name].reduce_mean(means, variance).numpy())
+            accuracies = combined.accuracies(np.stack(scores, -1))
+            table.append(np.quantile(accuracies, RATES) - accuracies.mean())
+        return cls(np.minimum(np.array(table), 0))
+
+    def margin(self, n: int, rate: float) -> float:
+        """Return how far below its mean the estimate of a source batch of n falls at that rate."""
+        row = self._row(n)
+        return float(-np.interp(np.log(rate), np.log(RATES), row))
+
+    def p_value(self, n: int, difference: float) -> float:
+        """Return the probability that a source batch of n is estimated this much above its mean.
+
+        `difference` is negative for an estimate below; the least probability is that of the table.
+        """
+        row = self._row(n)
+        if difference >= row[-1]:
+            return 1.0
+        return float(np.exp(np.interp(difference, row, np.log(RATES))))
+
+    def spread(self, n: int) -> float:
+        """Return how far the estimate scatters at 90 % for n samples."""
+        return self.margin(n, 0.05)
+
+    def _row(self, n: int) -> Floats:
+        """Return the quantiles of the largest tabulated size up to n, which scatter most."""
+        index = max(i for i, size in enumerate(SIZES) if size <= max(1, n))
+        return np.maximum.accumulate(self.quantiles[index])

@@ -1,0 +1,199 @@
+"""Every accuracy signal of a method, from one pass of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unseen.detection.confidence_detector import ConfidenceDetector, labelled_rows
+from unseen.detection.confidence_transport import ConfidenceTransport, ThresholdedTransport
+from unseen.detection.correctness import Correctness
+from unseen.detection.detector import Detector
+from unseen.detection.difference_of_confidences import DifferenceOfConfidences
+from unseen.detection.embedding_shift import EmbeddingShift
+from unseen.detection.energy import Energy
+from unseen.detection.mano import MaNo
+from unseen.detection.nuclear_norm import MOST_CLASSES, NuclearNorm
+from unseen.detection.sigma import SigmaDetector
+from unseen.detection.source_statistics import SourceStatistics
+from unseen.detection.thresholded_confidence import ThresholdedConfidence
+from unseen.errors import UnseenError
+from unseen.functional.pixels import sampled_labels, sampled_rows
+from unseen.nn.batch import Batch, inference_batch_size
+from unseen.nn.hooks import laid_out_for
+from unseen.nn.inputs import inputs
+
+LOGITS_ONLY = (
+    DifferenceOfConfidences,
+    ThresholdedConfidence,
+    NuclearNorm,
+    MaNo,
+    ConfidenceTransport,
+    ThresholdedTransport,
+    Energy,
+)
+NOISE = (SigmaDetector, EmbeddingShift)  # where the method has learned noise
+
+
+@dataclass
+class Moments:
+    """Count, mean and variance of a detector's features over the samples of one domain."""
+
+    n: int
+    mean: Tensor  # (F,) float64
+    variance: Tensor  # (F,) of single samples
+
+    @classmethod
+    def of(cls, features: Tensor) -> Moments:
+        rows = features.double().cpu()
+        return cls(len(rows), rows.mean(0), rows.var(0, correction=0))
+
+    def blend(self, other: Moments, share: float) -> Moments:
+        """Return the moments of n samples of which a share has the moments of the other."""
+        step = other.mean - self.mean
+        within = (1 - share) * self.variance + share * other.variance
+        between = share * (1 - share) * step.square()
+        return Moments(self.n, self.mean + share * step, within + between)
+
+    def merge(self, other: Moments) -> Moments:
+        """Return the moments of both sets of samples."""
+        n = self.n + other.n
+        return replace(self.blend(other, other.n / n), n=n)
+
+    def score(self, detector: Detector) -> float:
+        """Return the detector's score of the domain, corrected for the size of the sample."""
+        return float(detector.reduce_mean(self.mean, self.variance / max(1, self.n - 1)))
+
+
+@dataclass
+class Observation:
+    """What one pass shows of the samples of one domain."""
+
+    logits: Tensor  # rows, (N, P, C); P is 1, or the pixels that are read of a map
+    features: dict[str, Tensor]  # by detector, (N, F)
+    correct: Tensor | None = None  # (N, P) bool; with labels
+    counted: Tensor | None = None  # (N, P) bool: labels that are not ignored
+
+    @property
+    def n(self) -> int:
+        return len(self.logits)
+
+    @property
+    def accuracy(self) -> float:
+        assert self.correct is not None and self.counted is not None
+        if not self.counted.any():
+            raise UnseenError("every label of these samples is the ignored one")
+        return float(self.correct[self.counted].double().mean())
+
+    def take(self, index: Tensor) -> Observation:
+        """Return the observation of some of the samples."""
+        return Observation(
+            self.logits[index],
+            {name: t[index] for name, t in self.features.items()},
+            None if self.correct is None else self.correct[index],
+            None if self.counted is None else self.counted[index],
+        )
+
+
+class OnePass:
+    """The detectors whose scores tell accuracy, and the pass that computes all their features."""
+
+    def __init__(self, net: Any, classes: int) -> None:
+        self.net = net
+        kinds: list[type[Any]] = [
+            kind for kind in LOGITS_ONLY if kind is not NuclearNorm or classes <= MOST_CLASSES
+        ]
+        self.detectors: dict[str, Detector] = {kind.name: kind(net) for kind in kinds}
+        for kind in NOISE:
+            try:
+                self.detectors[kind.name] = kind(net)
+            except UnseenError:  # no learned noise, or no named embedding
+                continue
+        noise = [name for name in self.detectors if self.detectors[name].reads_learned_noise]
+        self.correctness = Correctness(net, tuple(noise))
+
+    @property
+    def signals(self) -> dict[str, Detector]:
+        """All detectors by name; the last one is the correctness probability."""
+        return {**self.detectors, self.correctness.name: self.correctness}
+
+    @torch.no_grad()
+    def calibrate(self, source: Batch, ignore: int) -> Observation:
+        """Fit every detector but the correctness to labelled source samples; observe them."""
+        for detector in self.detectors.values():
+            if detector.reads_learned_noise:
+                detector.fit(_batches(source))
+        seen = self.observe(source.x, source.y, ignore)
+        logits = seen.logits.transpose(1, 2)
+        rows, labels = labelled_rows(logits, sampled_labels(source.y), ignore)
+        for name, detector in self.detectors.items():
+            if isinstance(detector, ConfidenceDetector):
+                detector.fit_to(rows, labels)
+                seen.features[name] = detector.features_of(logits, None)
+            mean = seen.features[name].mean(0)
+            detector.statistics = SourceStatistics(mean, mean.new_empty(0, len(mean)))
+        doc = self.detectors[DifferenceOfConfidences.name]
+        assert isinstance(doc, DifferenceOfConfidences)
+        self.correctness.temperature = doc.temperature
+        return seen
+
+    @torch.no_grad()
+    def observe(
+        self, x: tuple[Tensor, ...], y: Tensor | None = None, ignore: int = -100
+    ) -> Observation:
+        """Pass samples of one domain through the model, in batches that fit into memory.
+
+        Detectors that are not fitted yet are left out.
+        """
+        if len(x[0]) == 0:
+            raise UnseenError("an accuracy estimate needs at least one sample, x is empty")
+        size = inference_batch_size(x)
+        parts = [
+            self._look(tuple(t[start : start + size] for t in x))
+            for start in range(0, len(x[0]), size)
+        ]
+        names = parts[0][1]
+        features = {name: torch.cat([part[name] for _, part in parts]) for name in names}
+        observation = Observation(torch.cat([logits for logits, _ in parts]), features)
+        if y is not None:
+            labels = sampled_labels(y.cpu())
+            observation.counted = labels != ignore
+            observation.correct = observation.logits.argmax(2) == labels
+        return observation
+
+    def _look(self, x: tuple[Tensor, ...]) -> tuple[Tensor, dict[str, Tensor]]:
+        detectors = {n: d for n, d in self.detectors.items() if is_fitted(d)}
+        ready = laid_out_for(self.net.model, inputs(x))
+        with ExitStack() as stack:
+            watched = {n: stack.enter_context(d.watching()) for n, d in detectors.items()}
+            logits = self.net.predict(ready)
+        features = {n: d.features_of(logits, watched[n]).cpu() for n, d in detectors.items()}
+        rows = sampled_rows(logits).cpu()
+        if is_fitted(self.correctness):
+            scores = self.noise_scores(features)
+            features[self.correctness.name] = self.correctness.from_rows(rows, scores)
+        return rows, features
+
+    def noise_scores(self, features: Mapping[str, Tensor]) -> Tensor:
+        """Return the scores of each sample at the places where noise is learned, (N, places)."""
+        names = self.correctness.noise
+        scores = [self.detectors[name].reduce(features[name]) for name in names]
+        n = len(next(iter(features.values())))
+        return torch.stack(scores, 1) if scores else torch.empty(n, 0)
+
+
+def _batches(source: Batch) -> Iterable[Batch]:
+    size = inference_batch_size(source.x)
+    for start in range(0, len(source.y), size):
+        part = slice(start, start + size)
+        yield Batch(tuple(t[part] for t in source.x), source.y[part])
+
+
+def is_fitted(detector: Detector) -> bool:
+    """Return whether a detector needs no fit, or has one."""
+    return not isinstance(detector, ConfidenceDetector) or detector.is_fitted
