@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from unseen.detection.sampling import sample_batches, stack_rows
 from unseen.detection.source_statistics import SourceStatistics
+from unseen.detection.threshold import p_value
 from unseen.errors import UnseenError
 from unseen.nn.batch import Batch
 from unseen.nn.hooks import laid_out_for
@@ -73,6 +74,7 @@ class Detector(ABC):
         self.net = net
         self.statistics: SourceStatistics | None = None
         self._thresholds: dict[tuple[int, float], float] = {}
+        self._null: tuple[int, Tensor] | None = None  # scores of source batches of the last size
 
     # ---- what a detector writes
 
@@ -188,6 +190,12 @@ class Detector(ABC):
             self._thresholds[key] = statistics.threshold(self.reduce, n, false_alarm_rate)
         return self._thresholds[key]
 
+    def p_value(self, score: float, n: int) -> float:
+        """Return the probability that a source batch of n has at least this score."""
+        if self._null is None or self._null[0] != n:
+            self._null = n, self.calibrated().null_scores(self.reduce, n)
+        return p_value(self._null[1], score)
+
     def alarm(self, x: Any, false_alarm_rate: float = 0.01) -> bool:
         """Return whether the samples are further from the source than chance explains."""
         return self.domain_score(x) > self.threshold(len(inputs(x)[0]), false_alarm_rate)
@@ -211,6 +219,7 @@ class Detector(ABC):
     def _set(self, statistics: SourceStatistics) -> None:
         self.statistics = statistics
         self._thresholds.clear()
+        self._null = None
 
     def _collect(self, loader: Iterable[Any]) -> Tensor:
         return stack_rows(lambda batch: self.look(batch.x).features, sample_batches(loader))

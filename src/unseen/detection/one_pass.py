@@ -37,6 +37,7 @@ LOGITS_ONLY = (
     ThresholdedTransport,
     Energy,
 )
+OWN = "own"  # key of the detector in use
 NOISE = (SigmaDetector, EmbeddingShift)  # where the method has learned noise
 
 
@@ -78,6 +79,7 @@ class Observation:
     features: dict[str, Tensor]  # by detector, (N, F)
     correct: Tensor | None = None  # (N, P) bool; with labels
     counted: Tensor | None = None  # (N, P) bool: labels that are not ignored
+    own: Tensor | None = None  # features of the detector in use, (N, F)
 
     @property
     def n(self) -> int:
@@ -95,8 +97,7 @@ class Observation:
         return Observation(
             self.logits[index],
             {name: t[index] for name, t in self.features.items()},
-            None if self.correct is None else self.correct[index],
-            None if self.counted is None else self.counted[index],
+            *(None if t is None else t[index] for t in (self.correct, self.counted, self.own)),
         )
 
 
@@ -144,35 +145,52 @@ class OnePass:
 
     @torch.no_grad()
     def observe(
-        self, x: tuple[Tensor, ...], y: Tensor | None = None, ignore: int = -100
+        self,
+        x: tuple[Tensor, ...],
+        y: Tensor | None = None,
+        ignore: int = -100,
+        *,
+        own: Detector | None = None,
     ) -> Observation:
         """Pass samples of one domain through the model, in batches that fit into memory.
 
         Detectors that are not fitted yet are left out.
+
+        Args:
+            own: a detector whose features are wanted too, from the same pass.
         """
         if len(x[0]) == 0:
             raise UnseenError("an accuracy estimate needs at least one sample, x is empty")
         size = inference_batch_size(x)
         parts = [
-            self._look(tuple(t[start : start + size] for t in x))
+            self._look(tuple(t[start : start + size] for t in x), own)
             for start in range(0, len(x[0]), size)
         ]
         names = parts[0][1]
         features = {name: torch.cat([part[name] for _, part in parts]) for name in names}
-        observation = Observation(torch.cat([logits for logits, _ in parts]), features)
+        own_features = features.pop(OWN, None)
+        observation = Observation(torch.cat([rows for rows, _ in parts]), features)
+        observation.own = own_features
         if y is not None:
             labels = sampled_labels(y.cpu())
             observation.counted = labels != ignore
             observation.correct = observation.logits.argmax(2) == labels
         return observation
 
-    def _look(self, x: tuple[Tensor, ...]) -> tuple[Tensor, dict[str, Tensor]]:
+    def _look(
+        self, x: tuple[Tensor, ...], own: Detector | None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         detectors = {n: d for n, d in self.detectors.items() if is_fitted(d)}
+        shares_pass = own is not None and type(own).look is Detector.look
+        if own is not None and shares_pass:
+            detectors[OWN] = own
         ready = laid_out_for(self.net.model, inputs(x))
         with ExitStack() as stack:
             watched = {n: stack.enter_context(d.watching()) for n, d in detectors.items()}
             logits = self.net.predict(ready)
         features = {n: d.features_of(logits, watched[n]).cpu() for n, d in detectors.items()}
+        if own is not None and not shares_pass:
+            features[OWN] = own.look(ready).features.cpu()
         rows = sampled_rows(logits).cpu()
         if is_fitted(self.correctness):
             scores = self.noise_scores(features)

@@ -24,7 +24,7 @@ class SourceStatistics:
         return alarm_threshold(self.held_out.to(self.mean), reduce, n, false_alarm_rate)
 
     def null_scores(self, reduce: Reduce, n: int) -> Tensor:
-        """Return scores of resampled held-out batches of n."""
+        """Return scores of resampled held-out batches of n, a row for each calibration."""
         return null_scores(self.held_out.to(self.mean), reduce, n)
 
     def state_dict(self) -> dict[str, Tensor]:
