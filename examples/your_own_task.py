@@ -17,7 +17,8 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import unseen
-from unseen.experiments.evaluate import evaluate, score
+from unseen.experiments.evaluate import evaluate
+from unseen.experiments.score import score
 from unseen.training.train import train
 
 

@@ -13,7 +13,7 @@ from unseen import UnseenError, calibrate
 from unseen.detection import threshold as threshold_module
 from unseen.detection.source_statistics import SourceStatistics
 from unseen.detection.threshold import alarm_threshold
-from unseen.experiments.evaluate import score as score_run
+from unseen.experiments.score import score as score_run
 from unseen.functional.scores import relative_deviation
 from unseen.training.train import train
 

@@ -25,6 +25,7 @@ from unseen.cli import (
     evaluate,
     methods,
     monitor,
+    predict,
     report,
     score,
     segmentation_images,
@@ -49,6 +50,7 @@ app = App(
 app.command(train.train)
 app.command(evaluate.evaluate)
 app.command(score.score)
+app.command(predict.predict)
 app.command(monitor.monitor)
 app.command(calibrate.calibrate)
 app.command(estimate.estimate)

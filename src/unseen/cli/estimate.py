@@ -8,8 +8,9 @@ from typing import Annotated, Any
 from unseen.checks import check_fraction
 from unseen.cli.options import Device, Flag, Json, RunFolder, TaskWord, emit, say, task_of
 from unseen.errors import UnseenError
-from unseen.experiments.estimate_accuracy import ESTIMATORS, estimate_run, write_tables
+from unseen.experiments.estimate_accuracy import COMBINED, estimate_run
 from unseen.report.tables import percent, show
+from unseen.report.tables.estimates import write_estimates
 from unseen.training.run import Run
 
 
@@ -23,7 +24,7 @@ def estimate(
     device: Device = "auto",
     json_: Json = False,
 ) -> None:
-    """Estimate the accuracy on a domain without labels, beside average confidence and ATC.
+    """Estimate the accuracy on a domain without labels, beside what each signal alone says.
 
     The first call for a run fits the estimator with synthetic shifts of held-out source data and
     saves it in the run's folder.
@@ -52,7 +53,7 @@ def estimate(
         results.append(estimate_run(run, task_of(run, task), domains, level=level, device=device))
     if out is not None:
         words = ["unseen estimate", *map(str, runs), "--all --out", str(out)]
-        write_tables(out, results, " ".join(words + ([] if task is None else ["--task", task])))
+        write_estimates(out, results, " ".join(words + ([] if task is None else ["--task", task])))
     if any(r["fallback"] for r in results):
         say(f"no learned sigma; the score is a fallback: {results[0]['score_name']}")
     if not emit(results[0] if len(results) == 1 else {"runs": results}, json_):
@@ -61,24 +62,24 @@ def estimate(
 
 
 def _show(result: dict[str, Any]) -> None:
+    names = [n for n in next(iter(result["domains"].values()))["estimates"] if n != COMBINED]
     rows = []
     for name, d in result["domains"].items():
-        cells = {e: percent(v) for e, v in d["estimates"].items()}
-        for estimator, ends in d["intervals"].items():
-            cells[estimator] += f" ({'-'.join(map(percent, ends))})"
+        low, high = map(percent, d["interval"])
         accuracy = percent(d["accuracy"]) if "accuracy" in d else "unknown"
-        rows.append([name, accuracy, *(cells[e] for e in ESTIMATORS)])
-    if len(rows) > 1 and result["mean_absolute_error"]:
-        rows.append(["mean error", "", *map(percent, result["mean_absolute_error"].values())])
+        estimate = f"{percent(d['estimates'][COMBINED])} ({low}-{high})"
+        rows.append([name, accuracy, estimate, *(percent(d["estimates"][n]) for n in names)])
+    if len(rows) > 1 and (errors := result["mean_absolute_error"]):
+        rows.append(["mean error", "", *(percent(errors[n]) for n in (COMBINED, *names))])
     run = f"{result['task']} {result['method']} seed {result['seed']}"
     level = percent(result["level"])
     show(
         f"{run}: label-free accuracy estimates, %; in brackets the {level} % interval",
-        ["domain", "true", *ESTIMATORS],
+        ["domain", "true", COMBINED, *names],
         rows,
     )
     if beyond := [name for name, d in result["domains"].items() if d["extrapolates"]]:
         say(
-            f"the score of {', '.join(beyond)} is beyond every synthetic shift: the accuracy there "
-            "may be as low as chance"
+            f"{', '.join(beyond)}: further from every synthetic shift than those are from each "
+            "other; the accuracy may be as low as chance"
         )

@@ -15,8 +15,8 @@ from unseen.cli.options import (
     say,
     task_of,
 )
-from unseen.experiments import evaluate as evaluation
-from unseen.report.tables import show
+from unseen.experiments.score import score as score_domain
+from unseen.report.tables import percent, show
 from unseen.training.run import Run
 
 
@@ -25,6 +25,7 @@ def score(
     *,
     domain: str,
     batch: CountOrNone = None,
+    tolerance: float = 0.05,
     false_alarm_rate: float = 0.01,
     per_sample: Path | None = None,
     seed: Seed = 0,
@@ -32,7 +33,10 @@ def score(
     device: Device = "auto",
     json_: Json = False,
 ) -> None:
-    """Score the shift of a domain from the source, without labels, and decide on an alarm.
+    """Judge a domain without labels: ok, shifted, failing or unknown.
+
+    The first call for a run fits the accuracy estimator with synthetic shifts of held-out source
+    data and saves it in the run's folder.
 
     Parameters
     ----------
@@ -40,17 +44,20 @@ def score(
         A domain of the task; "source" is the held-out source.
     batch
         Score this many random samples instead of all; the threshold is for this batch size.
+    tolerance
+        Loss of accuracy against the source that is still fine.
     false_alarm_rate
-        Rate at which batches of the source raise the alarm.
+        Rate at which batches of the source are called shifted, or failing.
     per_sample
-        CSV file for the score of every sample.
+        CSV file for the score and the probability of correctness of every sample.
     """
     finished = Run(run)
-    result = evaluation.score(
+    result = score_domain(
         finished,
         task_of(finished, task),
         domain,
         batch=batch,
+        tolerance=tolerance,
         false_alarm_rate=false_alarm_rate,
         seed=seed,
         per_sample=per_sample,
@@ -59,6 +66,18 @@ def score(
     if result["fallback"]:
         say(f"this run has no learned sigma; the score is a fallback: {result['score_name']}")
     if not emit(result, json_):
-        values = {**result, "interval": " to ".join(f"{end:.4f}" for end in result["interval"])}
-        rows = [[k, f"{v:.4f}" if isinstance(v, float) else v] for k, v in values.items()]
-        show("ALARM" if result["alarm"] else "no alarm", ["", ""], rows)
+        low, high = result["interval"]
+        rows = [
+            ["predicted accuracy", f"{percent(result['predicted_accuracy'])} %"],
+            ["interval, 90 %", f"{percent(low)} to {percent(high)} %"],
+            ["accuracy on the source", f"{percent(result['source_accuracy'])} %"],
+            ["score", f"{result['score']:.4f}"],
+            ["threshold", f"{result['threshold']:.4f}"],
+            ["score / threshold", f"{result['times_threshold']:.2f}"],
+            ["p-value of the score", f"{result['p_value']:.2g}"],
+            ["p-value of the estimate", f"{result['failing_p_value']:.2g}"],
+            ["samples", str(result["n"])],
+            ["alarm", "yes" if result["alarm"] else "no"],
+        ]
+        show(f"{domain}: {result['verdict']}", ["", ""], rows)
+        print(result["sentence"])

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from unseen.checks import check_fraction, check_int
-from unseen.detection.accuracy_file import read_estimator, write_estimator
+from unseen.detection.accuracy_file import estimator_bytes, read_estimator
 from unseen.detection.accuracy_points import collect_points, fit_correctness
 from unseen.detection.combined import Combined, fit_combined
 from unseen.detection.detector import Detector, detector_of
@@ -26,6 +26,7 @@ from unseen.detection.null_accuracy import NullAccuracy
 from unseen.detection.one_pass import Moments, Observation, OnePass
 from unseen.detection.synthetic_shifts import Shifts
 from unseen.errors import UnseenError
+from unseen.files import write_atomically
 from unseen.nn.batch import Batch
 from unseen.nn.inputs import inputs
 
@@ -134,7 +135,11 @@ class AccuracyEstimator:
 
     def save(self, path: str | Path) -> None:
         """Write the estimator to a .safetensors file."""
-        write_estimator(Path(path), self)
+        write_atomically(Path(path), self.to_bytes())
+
+    def to_bytes(self) -> bytes:
+        """Return the content of the file that `save` writes."""
+        return estimator_bytes(self)
 
     @classmethod
     def load(cls, path: str | Path, net: Any) -> AccuracyEstimator:

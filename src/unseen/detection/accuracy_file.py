@@ -18,14 +18,14 @@ from unseen.detection.one_pass import OnePass
 from unseen.detection.source_statistics import SourceStatistics
 from unseen.errors import UnseenError
 from unseen.functional.accuracy_curve import Curve
-from unseen.nn.tensor_files import read_metadata, read_tensors, write_tensors
+from unseen.nn.tensor_files import read_metadata, read_tensors, tensor_bytes
 
 FORMAT = 4  # raise it with every change of the file or of the shifts
 ARRAYS = tuple(f.name for f in fields(Combined) if f.name not in ("names", "curves", "reach"))
 
 
-def write_estimator(path: Path, estimator: Any) -> None:
-    """Write an AccuracyEstimator."""
+def estimator_bytes(estimator: Any) -> bytes:
+    """Return the content of the file of an AccuracyEstimator."""
     one_pass, combined = estimator.one_pass, estimator.combined
     tensors: dict[str, Tensor] = {
         f"combined/{name}": torch.from_numpy(np.array(getattr(combined, name))) for name in ARRAYS
@@ -48,7 +48,7 @@ def write_estimator(path: Path, estimator: Any) -> None:
         "shifts": estimator.shifts,
         "model": digest_of(one_pass.net.model),
     }
-    write_tensors(path, tensors, {"unseen": json.dumps(about)})
+    return tensor_bytes(tensors, {"unseen": json.dumps(about)})
 
 
 def read_estimator(path: Path, net: Any) -> dict[str, Any]:

@@ -32,7 +32,7 @@ class ConfidenceTransport(ConfidenceDetector):
 
     def row_features(self, rows: Tensor) -> Tensor:
         probabilities = (rows / self.temperature).softmax(1).cpu()
-        chunks = probabilities.tensor_split(math.ceil(len(rows) / CHUNK))
+        chunks = probabilities.tensor_split(max(1, math.ceil(len(rows) / CHUNK)))
         matched = [transported_confidence(chunk, self.marginal) for chunk in chunks]
         return 1 - torch.cat(matched).to(rows).unsqueeze(1)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -91,6 +91,17 @@ class Observation:
         if not self.counted.any():
             raise UnseenError("every label of these samples is the ignored one")
         return float(self.correct[self.counted].double().mean())
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Observation]) -> Observation:
+        """Return the observation of all samples of several."""
+        first = parts[0]
+        more = [
+            None if getattr(first, name) is None else torch.cat([getattr(p, name) for p in parts])
+            for name in ("correct", "counted", "own")
+        ]
+        features = {n: torch.cat([p.features[n] for p in parts]) for n in first.features}
+        return cls(torch.cat([p.logits for p in parts]), features, *more)
 
     def take(self, index: Tensor) -> Observation:
         """Return the observation of some of the samples."""
@@ -196,6 +207,18 @@ class OnePass:
             scores = self.noise_scores(features)
             features[self.correctness.name] = self.correctness.from_rows(rows, scores)
         return rows, features
+
+    def regrouped(self, seen: Observation, index: Tensor) -> Observation:
+        """Return the observation of some samples as one batch.
+
+        Signals of predictions that are matched with each other are computed again.
+        """
+        chosen = seen.take(index)
+        logits = chosen.logits.transpose(1, 2)
+        for name, detector in self.detectors.items():
+            if isinstance(detector, ConfidenceTransport):
+                chosen.features[name] = detector.features_of(logits, None)
+        return chosen
 
     def noise_scores(self, features: Mapping[str, Tensor]) -> Tensor:
         """Return the scores of each sample at the places where noise is learned, (N, places)."""

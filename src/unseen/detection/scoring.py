@@ -1,23 +1,41 @@
-"""The detector of a method, and one-line delegates to it."""
+"""The detector and the accuracy estimator of a method, and delegates to them."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from torch import Tensor
 
+from unseen.detection.accuracy import AccuracyEstimator, Estimate
 from unseen.detection.detector import Detector
 from unseen.detection.legacy import LegacyScoring, legacy_detector
 from unseen.detection.max_softmax import MaxSoftmax
+from unseen.detection.verdict import RATE, TOLERANCE, Verdict, verdict_on
 from unseen.errors import UnseenError
 
+log = logging.getLogger("unseen")
+
 ScoreAt = Literal["site", "embedding"]
+
+
+class HeldOut:
+    """The user's held-out source data, by reference: a copy of a method does not copy it."""
+
+    def __init__(self, batches: Iterable[Any]) -> None:
+        self.batches = batches
+
+    def __deepcopy__(self, memo: Any) -> HeldOut:
+        return self
 
 
 class Scoring(LegacyScoring):
     """Gives a method a detector. A method with a score of its own overrides `make_detector`."""
 
     _detector: Detector | None = None
+    _estimator: AccuracyEstimator | None = None
+    _held_out: HeldOut | None = None
 
     def make_detector(self: Any, score_at: ScoreAt = "site") -> Detector:
         """Make the method's own detector; `score_at` matters where noise is learned."""
@@ -57,3 +75,50 @@ class Scoring(LegacyScoring):
     def alarm(self, x: Any, false_alarm_rate: float = 0.01) -> bool:
         """Return whether the samples are further from the source than chance explains."""
         return self.detector.alarm(x, false_alarm_rate)
+
+    def keep_held_out(self, batches: Iterable[Any] | None) -> None:
+        """Fit the accuracy estimator to these batches (x, y) when it is first needed."""
+        self._held_out = None if batches is None else HeldOut(batches)
+        self._estimator = None
+
+    @property
+    def has_accuracy_estimator(self) -> bool:
+        """Whether the estimator is there already, without a fit."""
+        return self._estimator is not None
+
+    @property
+    def accuracy_estimator(self) -> AccuracyEstimator:
+        """The accuracy estimator; it is fitted to the held-out source data when first needed."""
+        if self._estimator is None or not self._estimator.matches(self):
+            if self._held_out is None:
+                raise UnseenError(
+                    "no held-out source data to estimate accuracy with: give it to unseen.fit or "
+                    "unseen.calibrate, held_out=..., or set net.accuracy_estimator = "
+                    "unseen.AccuracyEstimator.fit(net, held_out)"
+                )
+            log.info("fitting the accuracy estimator to shifts of held-out source data, once")
+            self._estimator = AccuracyEstimator.fit(self, self._held_out.batches)
+        return self._estimator
+
+    @accuracy_estimator.setter
+    def accuracy_estimator(self, estimator: AccuracyEstimator) -> None:
+        if not estimator.matches(self):
+            raise UnseenError("this estimator was fitted with another method: fit it again")
+        self._estimator = estimator
+
+    def verdict(self, x: Any, tolerance: float = TOLERANCE, rate: float = RATE) -> Verdict:
+        """Judge x, samples of one domain without labels: ok, shifted, failing or unknown.
+
+        Args:
+            tolerance: loss of accuracy against the source that is still fine.
+            rate: at which source batches of this size are called shifted, or failing.
+        """
+        return verdict_on(self, x, self.accuracy_estimator, tolerance, rate)
+
+    def estimate_accuracy(self, x: Any, level: float = 0.9) -> Estimate:
+        """Estimate the accuracy on x, samples of one domain without labels."""
+        return self.accuracy_estimator.estimate(x, level)
+
+    def correctness(self, x: Any) -> Tensor:
+        """Return the probability that each prediction is correct, (N,)."""
+        return self.accuracy_estimator.correctness(x)

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from unseen.experiments.compare_scores import compare
-from unseen.experiments.evaluate import evaluate, score
+from unseen.experiments.evaluate import evaluate
+from unseen.experiments.score import score
 from unseen.report.tables import percent, show
 from unseen.report.write import write_report
 from unseen.tasks import task_named
@@ -15,6 +16,7 @@ from unseen.training.train import train
 
 METHODS = ("erm", "uncertainty_guided")
 CHECKPOINTS = 3  # the report shows the accuracy on unseen domains during training
+SHOWN = ("verdict", "score", "threshold", "alarm", "n", "p_value", "predicted_accuracy", "interval")
 SAMPLES = 300  # per domain, in the comparison of scores
 
 
@@ -50,10 +52,7 @@ def run_demo(
     return {
         "accuracy": accuracy,
         "average": {method: result["average"] for method, result in results.items()},
-        "uncertainty": {
-            name: {key: s[key] for key in ("score", "threshold", "alarm", "n")}
-            for name, s in scores.items()
-        },
+        "uncertainty": {name: {key: s[key] for key in SHOWN} for name, s in scores.items()},
         "report": report["page"],
         "runs": {method: str(run.folder) for method, run in runs.items()},
     }
@@ -67,19 +66,21 @@ def show_result(result: dict[str, Any]) -> None:
             [
                 f"{domain} (source, held out)" if index == 0 else domain,
                 *(percent(result["accuracy"][method][domain]) for method in METHODS),
-                f"{scored['score']:.3f}",
-                "ALARM" if scored["alarm"] else "-",
+                "{} ({} to {})".format(
+                    *map(percent, (scored["predicted_accuracy"], *scored["interval"]))
+                ),
+                scored["verdict"],
             ]
         )
     rows.append(["average, unseen", *(percent(result["average"][m]) for m in METHODS), "", ""])
     show(
         "accuracy in %, trained on the source only",
-        ["domain", *METHODS, "domain uncertainty", ""],
+        ["domain", *METHODS, "predicted without labels (90 %)", "verdict"],
         rows,
     )
     run = result["runs"]["uncertainty_guided"]
     print("\nwhat to try next:")
-    print(f"  unseen score {run} --domain street --batch 64   # do 64 unlabelled images alarm?")
+    print(f"  unseen score {run} --domain street --batch 64   # judge 64 unlabelled images")
     print(f"  unseen adapt {run} --domain street --shots 10   # ten labels per class")
     print("  unseen train mini_digits --out runs/gaussian --set noise.kind=random_gaussian")
     print("  your own model: the example in README.md")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,15 +14,12 @@ from unseen.checks import check_int
 from unseen.detection.accuracy import FILE as ESTIMATOR_FILE
 from unseen.detection.sampling import MAX_SAMPLES
 from unseen.detection.scoring import ScoreAt
-from unseen.errors import UnseenError
-from unseen.files import locked, replace_files, write_atomically
-from unseen.functional.bootstrap import bootstrap_interval
+from unseen.files import locked, replace_files
 from unseen.nn.tensor_files import read_tensors, tensor_bytes
-from unseen.training.batches import evaluation_size, load_split, random_part, subsample, take
+from unseen.training.batches import load_split, random_part, subsample
 from unseen.training.checkpoint import SOURCE, detector_bytes, load_weights
 from unseen.training.evaluation import Evaluation, evaluate_metric
 from unseen.training.fit import calibrate
-from unseen.training.identity import check_seed
 from unseen.training.run import RECORDS, Run, record_lines
 from unseen.training.sample_images import examples_of
 
@@ -141,64 +137,6 @@ def _class_values(task: Task, result: Evaluation) -> dict[str, dict[str, float |
     names = task.class_names or tuple(map(str, range(task.classes)))
     pairs = zip(names, result.per_class, strict=True)
     return {"classes": {name: None if math.isnan(v) else v for name, v in pairs}}
-
-
-def score(
-    run: Run,
-    task: Task,
-    domain: str,
-    *,
-    batch: int | None = None,
-    false_alarm_rate: float = 0.01,
-    seed: int = 0,
-    per_sample: Path | None = None,
-    device: str = "auto",
-) -> dict[str, Any]:
-    """Score a domain and compare the score with the alarm threshold for as many samples.
-
-    Args:
-        batch: score only this many random samples.
-        per_sample: CSV file for the score of every sample.
-    """
-    net = run.load(task, device)
-    detector = net.detector
-    check_seed(seed)
-    data = load_split(task.domain(domain), "test")
-    index = torch.arange(len(data))  # type: ignore[arg-type]
-    if batch is not None:
-        if not 1 <= batch <= len(index):
-            raise UnseenError(
-                f"--batch must lie between 1 and the {len(index)} samples of {domain}, not {batch}"
-            )
-        index = torch.randperm(len(index), generator=torch.Generator().manual_seed(seed))[:batch]
-    if detector.statistics is None:
-        raise UnseenError(f"{run.folder} holds no source statistics: train it again")
-    parts = index.split(evaluation_size(data))
-    features = torch.cat([detector.look(take(data, part).x).features.cpu() for part in parts])
-    value = float(detector.reduce(features.mean(0)))
-    threshold = detector.threshold(len(index), false_alarm_rate)
-    if not math.isfinite(value):
-        raise UnseenError(
-            f"the score of {domain} is {value}: look for NaN in its data or in the run's weights"
-        )
-    result = {
-        "domain": domain,
-        "score": value,
-        "interval": list(bootstrap_interval(features, detector.reduce)),
-        "threshold": threshold,
-        "alarm": value > threshold,
-        "n": len(index),
-        "score_name": detector.name,
-        "fallback": not detector.reads_learned_noise,
-        "false_alarm_rate": false_alarm_rate,
-        "calibrated_on": len(detector.statistics.held_out),
-    }
-    if per_sample is not None:
-        scores = detector.reduce(features.to(net.device)).tolist()
-        lines = [f"{i},{s:.6g}" for i, s in zip(index.tolist(), scores, strict=True)]
-        write_atomically(per_sample, ("\n".join(["sample,score", *lines]) + "\n").encode())
-        result["per_sample"] = str(per_sample)
-    return result
 
 
 def recalibrate(run: Run, task: Task, score_at: ScoreAt, device: str = "auto") -> dict[str, Any]:

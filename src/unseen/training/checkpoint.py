@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from pydantic import ConfigDict
 from torch import Tensor, nn
 
 from unseen.api import Method
+from unseen.detection.accuracy import FILE as ESTIMATOR
+from unseen.detection.accuracy import AccuracyEstimator
 from unseen.detection.registry import make_detector
 from unseen.errors import UnseenError
 from unseen.files import json_bytes, read_json, read_together, replace_files, write_atomically
@@ -18,6 +21,8 @@ from unseen.nn.finite import find_not_finite
 from unseen.nn.tensor_files import read_metadata, read_tensors, tensor_bytes
 from unseen.schema import Section, construct_settings, plain, validate
 from unseen.schema.migration import FORMAT, migrate_config
+
+log = logging.getLogger("unseen")
 
 CONFIG, MODEL, SOURCE = "config.json", "model.safetensors", "source.safetensors"
 
@@ -87,7 +92,12 @@ def save_method(
     calibrated = net.detector.statistics is not None
     files |= {SOURCE: detector_bytes(net)} if calibrated else {}
     files |= {MODEL: tensor_bytes(state), **(more or {})}
-    replace_files(folder, files, [*([] if calibrated else [SOURCE]), *remove])
+    absent = [] if calibrated else [SOURCE]
+    if net.has_accuracy_estimator:
+        files[ESTIMATOR] = net.accuracy_estimator.to_bytes()
+    else:
+        absent.append(ESTIMATOR)
+    replace_files(folder, files, [*absent, *remove])
 
 
 def detector_bytes(net: Method) -> bytes:
@@ -147,7 +157,13 @@ def load_method(folder: Path, model: nn.Module) -> Method:
     load_weights(net, weights, folder / MODEL)
     if detector is not None:
         load_detector(net, folder / SOURCE, *detector)
-    return net.eval()
+    net.eval()
+    if (folder / ESTIMATOR).exists():
+        try:
+            net.accuracy_estimator = AccuracyEstimator.load(folder / ESTIMATOR, net)
+        except UnseenError as error:
+            log.warning("%s", error)
+    return net
 
 
 def _read_files(

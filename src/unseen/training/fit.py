@@ -124,3 +124,4 @@ def calibrate(
         raise UnseenError(f"score_at must be site or embedding, not {score_at!r}")
     detector = net.detector if score_at is None else net.make_detector(score_at)
     net.detector = detector.calibrate(source, held_out)
+    net.keep_held_out(held_out)

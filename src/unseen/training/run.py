@@ -7,6 +7,7 @@ kept/               weights at evenly spaced steps, on demand
 figures/            arrays that the figures of a report are drawn from
 model.safetensors   the trained weights
 source.safetensors  statistics of the source, for the domain score
+accuracy.safetensors  the accuracy estimator, once it has been needed
 tensorboard/        event files, on demand
 done                marks a finished run
 """

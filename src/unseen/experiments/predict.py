@@ -1,0 +1,71 @@
+"""Predictions of a finished run, with those to hand to a person."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unseen.api import Task
+from unseen.checks import check_number
+from unseen.detection.one_pass import Observation
+from unseen.errors import UnseenError
+from unseen.experiments.run_estimator import estimator_of
+from unseen.files import write_atomically
+from unseen.training.batches import batches_of, load_split
+from unseen.training.run import Run
+
+
+def predict_domain(
+    run: Run,
+    task: Task,
+    domain: str,
+    out: Path,
+    *,
+    reject_rate: float = 0.0,
+    device: str = "auto",
+) -> dict[str, Any]:
+    """Write a CSV row for each sample: class, its probability, and that of being correct.
+
+    Args:
+        reject_rate: part of the samples, those least likely to be correct, to hand to a person.
+    """
+    if check_number("reject_rate", reject_rate, 0) >= 1:
+        raise UnseenError(f"reject_rate must lie in [0, 1), not {reject_rate}")
+    if task.metric != "accuracy":
+        raise UnseenError(f"predict writes classes of samples; {task.name} predicts maps")
+    net = run.load(task, device)
+    estimator = estimator_of(run, task, net)
+    data = load_split(task.domain(domain), "test")
+    ignore = net.ignore_label
+    parts = [estimator.one_pass.observe(b.x, b.y, ignore) for b in batches_of(data)]
+    seen = Observation.concatenate(parts)
+    probability, predicted = seen.logits[:, 0].softmax(1).max(1)
+    correctness = 1 - seen.features["correctness"].squeeze(1)
+    rejected = torch.zeros(seen.n, dtype=torch.bool)
+    rejected[correctness.argsort(stable=True)[: math.floor(reject_rate * seen.n)]] = True
+    names = task.class_names or tuple(map(str, range(task.classes)))
+    rows = zip(predicted.tolist(), probability.tolist(), correctness.tolist(), rejected.tolist(),
+               strict=True)  # fmt: skip
+    lines = ["sample,prediction,probability,correctness,rejected"]
+    lines += [f"{i},{names[p]},{q:.6g},{c:.6g},{int(r)}" for i, (p, q, c, r) in enumerate(rows)]
+    write_atomically(out, ("\n".join(lines) + "\n").encode())
+    result: dict[str, Any] = {
+        "domain": domain,
+        "out": str(out),
+        "n": seen.n,
+        "rejected": int(rejected.sum()),
+        "reject_rate": reject_rate,
+        "expected_accuracy_of_kept": float(correctness[~rejected].mean()),
+        "expected_accuracy_of_rejected": float(correctness[rejected].mean())
+        if rejected.any()
+        else None,
+    }
+    assert seen.correct is not None and seen.counted is not None
+    if seen.counted.all():
+        correct = seen.correct[:, 0].double()
+        result["accuracy"] = float(correct.mean())
+        result["accuracy_of_kept"] = float(correct[~rejected].mean())
+    return result

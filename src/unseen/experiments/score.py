@@ -1,0 +1,91 @@
+"""The verdict on a domain by a finished run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unseen.api import Task
+from unseen.detection.one_pass import Observation
+from unseen.detection.verdict import RATE, TOLERANCE, judge
+from unseen.errors import UnseenError
+from unseen.experiments.run_estimator import estimator_of
+from unseen.files import write_atomically
+from unseen.functional.bootstrap import bootstrap_interval
+from unseen.training.batches import evaluation_size, load_split, take
+from unseen.training.identity import check_seed
+from unseen.training.run import Run
+
+
+def score(
+    run: Run,
+    task: Task,
+    domain: str,
+    *,
+    batch: int | None = None,
+    false_alarm_rate: float = RATE,
+    tolerance: float = TOLERANCE,
+    seed: int = 0,
+    per_sample: Path | None = None,
+    device: str = "auto",
+) -> dict[str, Any]:
+    """Judge a domain: its score against the threshold, its estimated accuracy, and a verdict.
+
+    Args:
+        batch: score only this many random samples.
+        tolerance: loss of accuracy against the source that is still fine.
+        per_sample: CSV file for the score of every sample.
+    """
+    net = run.load(task, device)
+    detector = net.detector
+    check_seed(seed)
+    data = load_split(task.domain(domain), "test")
+    index = torch.arange(len(data))  # type: ignore[arg-type]
+    if batch is not None:
+        if not 1 <= batch <= len(index):
+            raise UnseenError(
+                f"--batch must lie between 1 and the {len(index)} samples of {domain}, not {batch}"
+            )
+        index = torch.randperm(len(index), generator=torch.Generator().manual_seed(seed))[:batch]
+    if detector.statistics is None:
+        raise UnseenError(f"{run.folder} holds no source statistics: train it again")
+    estimator = estimator_of(run, task, net)
+    parts = index.split(evaluation_size(data))
+    seen = Observation.concatenate(
+        [estimator.one_pass.observe(take(data, part).x, own=detector) for part in parts]
+    )
+    assert seen.own is not None
+    features = seen.own
+    verdict = judge(detector, estimator, seen, tolerance, false_alarm_rate)
+    low, high = bootstrap_interval(features, detector.reduce)
+    result = {
+        "domain": domain,
+        "verdict": verdict.verdict,
+        "sentence": verdict.sentence,
+        "score": verdict.score,
+        "score_interval": [low, high],
+        "threshold": verdict.threshold,
+        "times_threshold": verdict.times_threshold,
+        "p_value": verdict.p_value,
+        "alarm": verdict.alarm,
+        "predicted_accuracy": verdict.predicted_accuracy,
+        "interval": list(verdict.interval),
+        "source_accuracy": verdict.source_accuracy,
+        "failing_p_value": verdict.failing_p_value,
+        "tolerance": tolerance,
+        "n": len(index),
+        "score_name": detector.name,
+        "fallback": not detector.reads_learned_noise,
+        "false_alarm_rate": false_alarm_rate,
+        "calibrated_on": len(detector.statistics.held_out),
+    }
+    if per_sample is not None:
+        scores = detector.reduce(features.to(net.device)).tolist()
+        right = (1 - seen.features["correctness"].squeeze(1)).tolist()
+        rows = zip(index.tolist(), scores, right, strict=True)
+        lines = ["sample,score,correctness", *(f"{i},{s:.6g},{c:.6g}" for i, s, c in rows)]
+        write_atomically(per_sample, ("\n".join(lines) + "\n").encode())
+        result["per_sample"] = str(per_sample)
+    return result
