@@ -18,6 +18,7 @@ from unseen.cli import (
     bench,
     calibrate,
     compare_scores,
+    compare_verdicts,
     data,
     demo,
     doctor,
@@ -61,6 +62,7 @@ app.command(bench.bench)
 app.command(report.report)
 app.command(demo.demo)
 app.command(compare_scores.compare_scores, name="compare-scores")
+app.command(compare_verdicts.compare_verdicts, name="compare-verdicts")
 app.command(segmentation_images.segmentation_images, name="segmentation-images")
 app.command(data.data_app)
 app.command(tasks.tasks)

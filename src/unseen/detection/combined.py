@@ -14,13 +14,13 @@ from unseen.functional.accuracy_curve import (
     Curve,
     Floats,
     combination_weights,
-    conformal_range,
+    conformal_bound,
     folds,
     nearest_distances,
     nearest_indices,
 )
 
-DIRECT = ("doc", "correctness")  # their own estimates enter beside their curves
+DIRECT = ("correctness",)  # its own estimate enters beside its curve
 SOURCE_WEIGHT = 0.1  # of the source, among the points that a curve is fitted to
 NEIGHBOURS = 80  # errors at a similar accuracy that make the interval
 
@@ -42,7 +42,8 @@ class Combined:
     centre: Floats  # (S,)
     spread: Floats  # (S,)
     reach: float  # distance to the nearest place up to which a domain counts as covered
-    direct: Floats  # (D, 2) offset and slope: estimate = offset - slope * score
+    direct: Floats  # (D, 2) of the DIRECT estimates: offset and slope, offset - slope * score
+    doc: Floats  # (2,) offset and slope of DoC
 
     def parts(self, scores: Floats) -> Floats:
         """Return the prediction of every part, (..., S) -> (..., K)."""
@@ -67,14 +68,17 @@ class Combined:
         stretch = max(1.0, distance / self.reach)
         if stretch == 1:
             return accuracy, False, 1.0
-        doc = float(np.clip(self.parts(row)[len(self.curves)], 0, 1))
+        doc = float(np.clip(self.doc[0] - self.doc[1] * scores["doc"], 0, 1))
         return accuracy / stretch + doc * (1 - 1 / stretch), True, stretch
 
     def interval(self, accuracy: float, level: float, stretch: float) -> tuple[float, float]:
-        """Return the range of accuracies that errors at a similar prediction leave room for."""
+        """Return the range of accuracies that errors at a similar prediction leave room for.
+
+        It is symmetric: the kinds of shift left out err to one side, a new domain may to the other.
+        """
         near = self.errors[nearest_indices(self.predicted, accuracy, NEIGHBOURS)]
-        below, above = conformal_range(near, level)
-        return accuracy + stretch * min(0.0, below), accuracy + stretch * max(0.0, above)
+        half = stretch * conformal_bound(np.abs(near), level)
+        return accuracy - half, accuracy + half
 
     def alone(self, name: str, score: float, detector: Detector) -> float:
         """Return the accuracy that a signal alone states: its paper's estimate, else its curve."""
@@ -103,6 +107,7 @@ def fit_combined(
     accuracies = np.array([p.accuracy for p in mixed])
     source = np.array([source_scores[name] for name in names])
     direct = np.array([_line(signals[name]) for name in DIRECT])
+    doc = np.array(_line(signals["doc"]))
 
     def fitted(chosen: Floats, at: Floats) -> Combined:
         part, goals = at[chosen], accuracies[chosen]
@@ -111,7 +116,9 @@ def fit_combined(
         curves = [Curve.fit(part[:, j], goals, weights) for j in range(len(names))]
         zeros = np.zeros(len(names) + len(DIRECT))
         empty = np.zeros(0)
-        made = Combined(names, curves, zeros, zeros, empty, empty, part, empty, empty, 1.0, direct)
+        made = Combined(
+            names, curves, zeros, zeros, empty, empty, part, empty, empty, 1.0, direct, doc
+        )
         made.offsets = source_accuracy - made.parts(source)
         return made
 

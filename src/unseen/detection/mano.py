@@ -9,7 +9,7 @@ from unseen.functional import matrix_norms
 
 
 class MaNo(ConfidenceDetector):
-    """The normalization, exponential or polynomial, is chosen once, on the source."""
+    """With the polynomial normalization, which the paper takes where softmax is overconfident."""
 
     name = "mano"
     summary = "1 - the scaled L4 norm of the matrix of normalized logits"
@@ -17,15 +17,12 @@ class MaNo(ConfidenceDetector):
         "Xie et al., MaNo: Exploiting Matrix Norm for Unsupervised Accuracy Estimation Under "
         "Distribution Shifts, NeurIPS 2024"
     )
-    numbers = ("exponential",)
-
-    exponential: float  # 1 or 0
 
     def fit_to(self, rows: Tensor, labels: Tensor) -> None:
-        self.exponential = float(matrix_norms.uniformity(rows) > matrix_norms.MANO_SWITCH)
+        """Nothing to fit."""
 
     def row_features(self, rows: Tensor) -> Tensor:
-        return matrix_norms.mano_moments(rows, bool(self.exponential))
+        return matrix_norms.mano_moments(rows, exponential=False)
 
     def reduce(self, features: Tensor) -> Tensor:
         return 1 - matrix_norms.mano(features)

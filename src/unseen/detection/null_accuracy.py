@@ -22,7 +22,7 @@ ROWS = 1000  # held-out samples that are resampled
 
 @dataclass
 class NullAccuracy:
-    """Quantiles of the estimated accuracy of source batches, minus their mean."""
+    """Quantiles of the estimated accuracy of source batches, minus the source's accuracy."""
 
     quantiles: Floats  # (SIZES, RATES), not positive
 
@@ -44,18 +44,19 @@ class NullAccuracy:
                 variance = features.double().var(0, correction=0) / effective
                 scores.append(signals[name].reduce_mean(means, variance).numpy())
             accuracies = combined.accuracies(np.stack(scores, -1))
-            table.append(np.quantile(accuracies, RATES) - accuracies.mean())
+            table.append(np.quantile(accuracies, RATES) - source.accuracy)
         return cls(np.minimum(np.array(table), 0))
 
     def margin(self, n: int, rate: float) -> float:
-        """Return how far below its mean the estimate of a source batch of n falls at that rate."""
+        """Return how far the estimate of a source batch of n falls below the source's accuracy."""
         row = self._row(n)
         return float(-np.interp(np.log(rate), np.log(RATES), row))
 
     def p_value(self, n: int, difference: float) -> float:
-        """Return the probability that a source batch of n is estimated this much above its mean.
+        """Return the probability that a source batch of n is estimated at most this much above.
 
-        `difference` is negative for an estimate below; the least probability is that of the table.
+        `difference` is the estimate minus the source's accuracy. The least probability is that of
+        the table.
         """
         row = self._row(n)
         if difference >= row[-1]:

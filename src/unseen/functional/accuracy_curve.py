@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-TOWARDS_EQUAL = 0.01  # pull of the weights towards equal ones, per point
+TOWARDS_EQUAL = 0.1  # pull of the weights towards equal ones, per point
 
 
 @dataclass(frozen=True)
@@ -52,15 +52,13 @@ def combination_weights(predictions: Floats, accuracies: Floats) -> Floats:
     return np.asarray(weights / weights.sum(), dtype=np.float64)
 
 
-def conformal_range(errors: Floats, level: float) -> tuple[float, float]:
-    """Return the range that holds a new exchangeable error with at least that probability.
+def conformal_bound(errors: Floats, level: float) -> float:
+    """Return the bound that a new exchangeable error keeps with at least that probability.
 
-    With few errors it is their full range.
+    With few errors it is the largest of them.
     """
-    ordered, m = np.sort(errors), len(errors)
-    outside = math.floor((m + 1) * (1 - level) / 2 + 1e-9)  # 40 * 0.05 is 2 despite rounding
-    first = max(0, outside - 1)
-    return float(ordered[first]), float(ordered[m - 1 - first])
+    rank = math.ceil((len(errors) + 1) * level - 1e-9)  # 0.9 * 10 is 9 despite rounding
+    return float(np.sort(errors)[min(rank, len(errors)) - 1])
 
 
 def nearest_indices(values: Floats, value: float, count: int) -> NDArray[np.int64]:

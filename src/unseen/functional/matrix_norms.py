@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 MANO_POWER = 4
-MANO_SWITCH = 5.0  # eta of the paper: below it the logits are too small for a softmax
 
 
 def second_moments(probabilities: Tensor) -> Tensor:
@@ -27,11 +26,6 @@ def nuclear_norm(moments: Tensor) -> Tensor:
     matrix = moments.double().unflatten(-1, (classes, classes))
     values = torch.linalg.eigvalsh((matrix + matrix.mT) / 2)
     return (values.clamp_min(0).sqrt().sum(-1) / classes**0.5).to(moments)
-
-
-def uniformity(logits: Tensor) -> float:
-    """Return the mean of -log softmax over samples and classes: the criterion of MaNo."""
-    return -float(logits.double().log_softmax(1).mean())
 
 
 def softrun(logits: Tensor, exponential: bool) -> Tensor:
