@@ -197,11 +197,11 @@ def test_task_sets_where_runs_are_scored_and_the_command_changes_it(tmp_path, ca
     assert finished.load(task).detector.name == "embedding_shift"
     erm = train(task, "erm", tmp_path / "erm", overrides={"steps": 5}, progress=False)
     assert erm.load(task).detector.name == "max_softmax"
-    (finished.folder / "accuracy.json").write_text("{}")
+    (finished.folder / "accuracy.safetensors").write_text("{}")
     words = ["calibrate", str(finished.folder), "--at", "site", "--task", "toy_domains:make"]
     with stdout_for_results_only():
         app([*words, "--json"], result_action="return_value")
     result = json.loads(capsys.readouterr().out)
     assert result["score_at"] == "site" and result["features"] == 8
-    assert not (finished.folder / "accuracy.json").exists()
+    assert not (finished.folder / "accuracy.safetensors").exists()
     assert Run(finished.folder).load(task).detector.name == "sigma"

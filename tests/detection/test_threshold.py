@@ -122,7 +122,7 @@ def test_threshold_is_cached_until_the_next_calibration(run, monkeypatch):
 def test_score_of_a_run_has_an_interval_and_per_sample_scores(run, tmp_path):
     path = tmp_path / "scores.csv"
     result = score_run(run, make(), "foggy", batch=50, per_sample=path)
-    assert result["interval"][0] < result["score"] < result["interval"][1]
+    assert result["score_interval"][0] < result["score"] < result["score_interval"][1]
     rows = list(csv.DictReader(path.open()))
     assert len({row["sample"] for row in rows}) == 50 and result["per_sample"] == str(path)
     net, x = run.load(make()), make().domain("foggy").load("test").tensors[0]
@@ -131,3 +131,18 @@ def test_score_of_a_run_has_an_interval_and_per_sample_scores(run, tmp_path):
     assert [float(row["score"]) for row in rows] == pytest.approx(expected, rel=1e-3, abs=1e-6)
     assert net.domain_score(chosen) == pytest.approx(result["score"], rel=1e-4)
     assert "per_sample" not in score_run(run, make(), "foggy", batch=50)
+
+
+@pytest.mark.parametrize("n, held_out", [(1, 2000), (8, 500), (64, 500), (256, 2000)])
+def test_nearly_every_calibration_keeps_the_stated_rate(n, held_out):
+    """Of 50 calibrations at most 5 % exceed the rate by more than the sampling error."""
+    rate, batches, exceeded = 0.05, 1000, 0
+    for seed in range(50):
+        g = torch.Generator().manual_seed(seed)
+        mean = draw(2000, g).mean(0)
+        score = lambda features: relative_deviation(features, mean)  # noqa: B023, E731
+        threshold = alarm_threshold(draw(held_out, g), score, n, rate)
+        fresh = draw(n * batches, g).reshape(batches, n, -1).mean(1)
+        found = float((score(fresh) > threshold).double().mean())
+        exceeded += found > rate + 2 * (rate * (1 - rate) / batches) ** 0.5
+    assert exceeded <= 0.05 * 50

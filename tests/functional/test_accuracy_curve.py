@@ -1,34 +1,55 @@
-"""The decreasing curve and the range of its errors, by hand."""
+"""The decreasing curve, the combination and the bound of errors, by hand."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 
 from unseen.functional.accuracy_curve import (
-    conformal_range,
-    decreasing_curve,
-    leave_one_kind_out_errors,
+    TOWARDS_EQUAL,
+    Curve,
+    combination_weights,
+    conformal_bound,
+    folds,
+    nearest_distances,
 )
 
 
 def test_curve_never_rises_and_is_flat_beyond_its_ends():
-    scores, accuracies = np.array([0.0, 1.0, 2.0]), np.array([0.9, 0.5, 0.7])
-    curve = decreasing_curve(scores, accuracies, np.array([-1.0, 0.0, 1.0, 1.5, 9.0]))
-    assert curve == pytest.approx([0.9, 0.9, 0.6, 0.6, 0.6])  # 0.5 and 0.7 rise: their mean
+    curve = Curve.fit(np.array([0.0, 1.0, 2.0]), np.array([0.9, 0.5, 0.7]))
+    # 0.5 and 0.7 rise: their mean
+    assert curve(np.array([-1.0, 0.0, 1.0, 1.5, 9.0])) == pytest.approx([0.9, 0.9, 0.6, 0.6, 0.6])
 
 
-def test_errors_come_from_curves_without_the_kind():
-    kinds = [(), ("a",), ("b",), ("a", "b")]
-    scores, accuracies = np.array([0.0, 1.0, 2.0, 3.0]), np.array([1.0, 0.8, 0.3, 0.1])
-    at, errors = leave_one_kind_out_errors(kinds, scores, accuracies)
-    # Without a: (0, 1.0), (2, 0.3) predict 0.65 at 1 and 0.3 at 3.
-    # Without b: (0, 1.0), (1, 0.8) predict 0.8 at 2 and at 3.
-    assert at.tolist() == [1.0, 3.0, 2.0, 3.0]
-    assert errors == pytest.approx([0.15, -0.2, -0.5, -0.7])
+def test_weights_have_the_least_squared_error_of_all_combinations():
+    rng = np.random.default_rng(0)
+    truth = rng.uniform(size=60)
+    predictions = np.stack([truth + rng.normal(0, s, 60) for s in (0.05, 0.1, 0.5)], 1)
+    weights = combination_weights(predictions, truth)
+
+    def loss(w):
+        ridge = TOWARDS_EQUAL * len(truth) * ((w - 1 / 3) ** 2).sum()
+        return ((predictions @ w - truth) ** 2).sum() + ridge
+
+    simplex = {"type": "eq", "fun": lambda w: w.sum() - 1}
+    slow = minimize(loss, np.full(3, 1 / 3), bounds=[(0, 1)] * 3, constraints=simplex).x
+    assert weights == pytest.approx(slow, abs=2e-3)
+    assert weights.sum() == pytest.approx(1) and weights[0] > weights[2] >= 0
 
 
-def test_range_is_that_of_conformal_prediction():
+def test_bound_is_that_of_conformal_prediction():
     errors = np.arange(39, dtype=float)
-    assert conformal_range(errors, 0.9) == (1.0, 37.0)  # 40 * 0.05 = 2: the second from either end
-    assert conformal_range(errors[:10], 0.9) == (0.0, 9.0)
+    assert conformal_bound(errors, 0.9) == 35.0  # 40 * 0.9: the 36th
+    assert conformal_bound(errors[:5], 0.9) == 4.0
+
+
+def test_a_fold_leaves_out_every_point_with_the_kind():
+    found = folds([(), ("a",), ("b",), ("a", "b")])
+    assert found["a"].tolist() == [False, True, False, True]
+    assert found["b"].tolist() == [False, False, True, True]
+
+
+def test_nearest_distance():
+    points, others = np.array([[0.0, 0.0], [3.0, 4.0]]), np.array([[0.0, 1.0], [3.0, 5.0]])
+    assert nearest_distances(points, others).tolist() == [1.0, 1.0]

@@ -13,6 +13,8 @@ from unseen.report.tables import percent, show
 from unseen.report.tables.estimates import write_estimates
 from unseen.training.run import Run
 
+SHOWN = ("doc", "atc", "correctness")  # signals in the table beside the combined estimate
+
 
 def estimate(
     *runs: RunFolder,
@@ -62,20 +64,28 @@ def estimate(
 
 
 def _show(result: dict[str, Any]) -> None:
-    names = [n for n in next(iter(result["domains"].values()))["estimates"] if n != COMBINED]
     rows = []
     for name, d in result["domains"].items():
         low, high = map(percent, d["interval"])
         accuracy = percent(d["accuracy"]) if "accuracy" in d else "unknown"
-        estimate = f"{percent(d['estimates'][COMBINED])} ({low}-{high})"
-        rows.append([name, accuracy, estimate, *(percent(d["estimates"][n]) for n in names)])
+        estimates = d["estimates"]
+        rows.append(
+            [
+                name,
+                accuracy,
+                percent(estimates[COMBINED]),
+                f"{low} to {high}",
+                *(percent(estimates[n]) for n in SHOWN),
+            ]
+        )
     if len(rows) > 1 and (errors := result["mean_absolute_error"]):
-        rows.append(["mean error", "", *(percent(errors[n]) for n in (COMBINED, *names))])
+        shown = [percent(errors[n]) for n in (COMBINED, *SHOWN)]
+        rows.append(["mean error", "", shown[0], "", *shown[1:]])
     run = f"{result['task']} {result['method']} seed {result['seed']}"
     level = percent(result["level"])
     show(
-        f"{run}: label-free accuracy estimates, %; in brackets the {level} % interval",
-        ["domain", "true", COMBINED, *names],
+        f"{run}: label-free accuracy estimates, %; --json has every signal",
+        ["domain", "true", COMBINED, f"{level} % interval", *SHOWN],
         rows,
     )
     if beyond := [name for name, d in result["domains"].items() if d["extrapolates"]]:

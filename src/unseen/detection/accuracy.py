@@ -97,6 +97,7 @@ class AccuracyEstimator:
 
     def estimate(self, x: Any, level: float = LEVEL) -> Estimate:
         """Estimate the accuracy on x, samples of one domain without labels."""
+        check_fraction("the level of an interval", level)
         return self.estimate_from(self.one_pass.observe(inputs(x)), level)
 
     def estimate_from(self, observation: Observation, level: float = LEVEL) -> Estimate:

@@ -199,6 +199,11 @@ class OnePass:
         with ExitStack() as stack:
             watched = {n: stack.enter_context(d.watching()) for n, d in detectors.items()}
             logits = self.net.predict(ready)
+        if not logits.isfinite().all():
+            raise UnseenError(
+                "predictions of these samples are not finite: look for NaN in the inputs or the "
+                "weights"
+            )
         features = {n: d.features_of(logits, watched[n]).cpu() for n, d in detectors.items()}
         if own is not None and not shares_pass:
             features[OWN] = own.look(ready).features.cpu()
