@@ -18,6 +18,7 @@ from unseen.functional.scores import relative_deviation
 from unseen.nn.batch import Batch
 from unseen.nn.hooks import captured, evaluating, laid_out_for, submodule
 from unseen.nn.inputs import inputs
+from unseen.nn.model_errors import model_errors
 from unseen.nn.perturbed_forward import PerturbedForward
 from unseen.nn.random import Draws, fresh_seeds
 
@@ -105,6 +106,7 @@ class EmbeddingShift(Detector):
 
     def _embed(self, ready: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         """Return logits and the embedding, averaged over space, from one pass."""
-        with evaluating(self.net.model), captured(self.net.model, (self.layer,)) as outputs:
-            logits = self.net.model(*ready)
-        return logits, pool(outputs[self.layer], self.axis)
+        model = self.net.model
+        with model_errors(model, ready), evaluating(model), captured(model, (self.layer,)) as seen:
+            logits = model(*ready)
+        return logits, pool(seen[self.layer], self.axis)

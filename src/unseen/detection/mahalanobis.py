@@ -19,7 +19,8 @@ from unseen.functional.pooling import pool
 from unseen.functional.scores import nearest_squared_distance
 from unseen.nn.batch import Batch
 from unseen.nn.hooks import edited, evaluating, laid_out_for, submodule
-from unseen.nn.inputs import inputs
+from unseen.nn.inputs import check_labels, inputs
+from unseen.nn.model_errors import model_errors
 
 
 class Mahalanobis(Detector):
@@ -42,7 +43,11 @@ class Mahalanobis(Detector):
         self.centres: Tensor | None = None  # (C, F), whitened
 
     def fit(self, source: Iterable[Batch]) -> None:
-        pairs = [(self._pass(batch.x)[1].double().cpu(), batch.y.cpu()) for batch in source]
+        pairs = []
+        for batch in source:
+            logits, features = self._pass(batch.x)
+            check_labels(logits, batch.y, getattr(self.net, "ignore_label", -100))
+            pairs.append((features.double().cpu(), batch.y.cpu()))
         if not pairs:
             raise UnseenError("mahalanobis needs labelled source data, there is none")
         features, y = torch.cat([f for f, _ in pairs]), torch.cat([y for _, y in pairs])
@@ -85,7 +90,7 @@ class Mahalanobis(Detector):
 
         model = self.net.model
         ready = laid_out_for(model, inputs(x))
-        with evaluating(model), edited(model, {self.layer: keep}):
+        with model_errors(model, ready), evaluating(model), edited(model, {self.layer: keep}):
             logits = model(*ready)
         return logits, features[0]
 

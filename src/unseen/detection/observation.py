@@ -12,6 +12,7 @@ from unseen.errors import UnseenError
 from unseen.functional.confidence import negative_entropy
 from unseen.functional.scores import max_softmax, mean_over_pixels
 from unseen.nn.batch import inference_batch_size
+from unseen.nn.inputs import check_labels
 
 
 class Observation(NamedTuple):
@@ -41,6 +42,7 @@ def observe(
         counted = torch.ones_like(logits[:, 0], dtype=torch.bool)
         if y is not None:
             labels = y[start : start + size].cpu()
+            check_labels(logits, labels, ignore)
             counted = labels != ignore
             correct.append((logits.argmax(1) == labels)[counted])
         confidence.append(negative_entropy(logits)[counted].double())
