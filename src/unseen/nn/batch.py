@@ -27,6 +27,8 @@ class Batch(NamedTuple):
 
         Inputs must be finite; images of uint8 are divided by 255.
         """
+        if isinstance(pair, CheckedBatch):
+            return pair
         if not isinstance(pair, list | tuple) or len(pair) != 2:
             raise UnseenError(
                 f"the loader must yield (x, y), it yielded {describe_type(pair)}{_remedy(pair)}"
@@ -48,11 +50,17 @@ class Batch(NamedTuple):
             raise UnseenError("a batch is empty: it needs at least one sample")
         check_finite(x)
         keep = y.is_floating_point() or y.is_complex() or y.dtype == torch.bool
-        return cls(x, y if keep else y.long())
+        return CheckedBatch(x, y if keep else y.long())
 
     def to(self, device: torch.device | str) -> Batch:
         """Move inputs and targets to a device."""
-        return Batch(tuple(t.to(device) for t in self.x), self.y.to(device))
+        return self._replace(x=tuple(t.to(device) for t in self.x), y=self.y.to(device))
+
+
+class CheckedBatch(Batch):
+    """A batch that `Batch.of` has checked; a step need not check it again."""
+
+    __slots__ = ()
 
 
 def _remedy(pair: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from functools import cache
 from typing import Any
 
@@ -54,7 +55,7 @@ def check_finite(x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """Return the inputs, or raise an error that names the first sample with NaN or infinity."""
     for t in x:
         # One sum per batch: it is finite unless an entry is not, or it overflows.
-        if not t.is_floating_point() or bool(t.detach().sum().isfinite()):
+        if not t.is_floating_point() or math.isfinite(t.detach().sum().item()):
             continue
         finite = t.isfinite().reshape(len(t), -1).all(1)
         if not finite.all():
