@@ -10,6 +10,7 @@ from torch import nn
 
 from unseen import _deprecated
 from unseen.api import Batch, Domain, Method, Task
+from unseen.checks import check_path
 from unseen.detection.accuracy import AccuracyEstimator, estimate_accuracy
 from unseen.detection.monitor import DomainMonitor
 from unseen.errors import UnseenError
@@ -30,7 +31,7 @@ def load(folder: str | Path, model: nn.Module) -> Method:
 
     No code from the folder is run.
     """
-    return load_method(Path(folder), model)
+    return load_method(check_path("folder", folder), model)
 
 
 def __getattr__(name: str) -> Any:

@@ -14,14 +14,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from unseen.checks import check_choice, check_number, check_positive
+from unseen.checks import check_choice, check_int, check_number, check_path, check_positive
 from unseen.detection.scoring import ScoreAt, Scoring
 from unseen.errors import UnseenError
 from unseen.nn.batch import Batch as Batch
 from unseen.nn.hooks import evaluating
 from unseen.nn.optimizers import OptimizerName, make_optimizer
 from unseen.nn.wrapper import ModelWrapper, embedding_snapshot
-from unseen.schema import hyperparameters
+from unseen.schema import hyperparameters, refuse_unknown
+from unseen.schema.task import check_domain, check_task
 
 Metric = Literal["accuracy", "miou"]
 
@@ -32,6 +33,9 @@ class Domain:
 
     name: str
     load: Callable[[str], Dataset[Any]]  # from the name of a split to a data set of (x, y)
+
+    def __post_init__(self) -> None:
+        check_domain(self)
 
 
 @dataclass(frozen=True)
@@ -55,21 +59,12 @@ class Task:
     score_at: ScoreAt = "site"  # where methods with learned noise compute their score
 
     def __post_init__(self) -> None:
-        if not self.targets:
-            raise UnseenError(f"task {self.name} has no targets: it needs at least one")
-        if self.metric not in (metrics := typing.get_args(Metric)):
-            raise UnseenError(f'task {self.name}: no metric "{self.metric}", only {metrics}')
-        if len(self.class_names) not in (0, self.classes):
-            n = len(self.class_names)
-            raise UnseenError(f"task {self.name} has {self.classes} classes but {n} names")
-        names = [self.source.name, *(d.name for d in self.targets)]
-        if len(set(names)) < len(names):
-            raise UnseenError(f"task {self.name}: two domains have one name: {', '.join(names)}")
+        check_task(self, Domain, typing.get_args(Metric), typing.get_args(ScoreAt))
 
     def domain(self, name: str) -> Domain:
         """Return the domain of that name; "source" is the source."""
         known = {"source": self.source, **{d.name: d for d in (self.source, *self.targets)}}
-        if name not in known:
+        if not isinstance(name, str) or name not in known:
             raise UnseenError(f'no domain "{name}" in {self.name}; it has: {", ".join(known)}')
         return known[name]
 
@@ -92,14 +87,15 @@ class Method(Scoring, ModelWrapper):
     def __init__(
         self, model: nn.Module, *, sites: tuple[str, ...] | list[str] | str = (),
         embedding: str | None = None, lr: float = 1e-4, optimizer: OptimizerName = "adam",
-        weight_decay: float = 0.0, ignore_label: int = -100,
+        weight_decay: float = 0.0, ignore_label: int = -100, **unknown: Any,
     ) -> None:  # fmt: skip
+        refuse_unknown(self, unknown)
         super().__init__(model, sites, embedding)
         self.lr = check_positive("lr", lr)
         kinds = typing.get_args(OptimizerName)
         self.optimizer: OptimizerName = check_choice("optimizer", optimizer, kinds)
         self.weight_decay = check_number("weight_decay", weight_decay, 0)
-        self.ignore_label = ignore_label
+        self.ignore_label = check_int("ignore_label", ignore_label)
         self.register_buffer("steps_done", torch.zeros((), dtype=torch.int64))
 
     def step(self, batch: Batch) -> dict[str, Tensor]:
@@ -142,8 +138,9 @@ class Method(Scoring, ModelWrapper):
 
     def save(self, folder: str | Path) -> None:
         """Write weights, settings and source statistics; `unseen.load` reads them."""
+        path = check_path("folder", folder)
         # By name, because training stands above this module.
-        importlib.import_module("unseen.training.checkpoint").save_method(self, Path(folder))
+        importlib.import_module("unseen.training.checkpoint").save_method(self, path)
 
     def _optimizer(self, *groups: Any) -> torch.optim.Optimizer:
         """Make the optimizer of the settings over groups of parameters."""

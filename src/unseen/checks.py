@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import sys
 import warnings
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from unseen.errors import UnseenError
@@ -39,10 +41,11 @@ def check_fraction(name: str, value: float, *, zero: bool = False, one: bool = F
     return value
 
 
-def check_int(name: str, value: int, least: int) -> int:
+def check_int(name: str, value: int, least: int = -LARGEST_INT) -> int:
     """Return the value if it is an integer of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST_INT:
-        raise UnseenError(f"{name} must be an integer of at least {least}, not {value!r}")
+        expected = "an integer" + (f" of at least {least}" if least > -LARGEST_INT else "")
+        raise UnseenError(f"{name} must be {expected}, not {value!r}")
     return value
 
 
@@ -50,6 +53,20 @@ def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> Any:
     """Return the value if it is one of the choices."""
     if value not in choices:
         raise UnseenError(f"{name} must be one of {', '.join(map(str, choices))}, not {value!r}")
+    return value
+
+
+def check_path(name: str, value: str | PathLike[str]) -> Path:
+    """Return the value as a path if it is one."""
+    if not isinstance(value, str | PathLike):
+        raise UnseenError(f"{name} must be a path, not {value!r}")
+    return Path(value)
+
+
+def check_type(name: str, value: Any, kind: type | tuple[type, ...], expected: str) -> Any:
+    """Return the value if it is of that type; `expected` describes it."""
+    if not isinstance(value, kind):
+        raise UnseenError(f"{name} must be {expected}, not {value!r}")
     return value
 
 

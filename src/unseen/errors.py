@@ -16,3 +16,11 @@ class Stopped(BaseException):
     def __init__(self, signal_name: str, exit_code: int) -> None:
         super().__init__(signal_name)
         self.signal_name, self.exit_code = signal_name, exit_code
+
+
+class SampleError(UnseenError):
+    """Invalid data; `sample` is the position in its batch, for which a reader gives the name."""
+
+    def __init__(self, sample: int, problem: str) -> None:
+        super().__init__(f"sample index {sample} of the batch: {problem}")
+        self.sample, self.problem = sample, problem

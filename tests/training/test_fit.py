@@ -116,11 +116,12 @@ def test_model_with_several_inputs_trains():
     assert adapted(x[:5], torch.ones(5)).shape == (5, 3)
 
 
-def test_nan_loss_names_its_step():
+def test_nan_in_the_loader_names_batch_and_sample():
     x, y = loader().dataset.tensors
     x = x.clone()
     x[25] = float("nan")
-    with pytest.raises(UnseenError, match="the loss is nan at step 2"):
+    where = "loader, batch index 1, sample index 5: the input holds NaN"
+    with pytest.raises(UnseenError, match=where):
         unseen.fit(make(), DataLoader(TensorDataset(x, y), 20), steps=5, progress=False)
 
 

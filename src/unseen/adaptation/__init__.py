@@ -24,7 +24,7 @@ ADAPTATIONS: dict[str, type[Adaptation]] = {
 
 def adaptation_named(name: str) -> type[Adaptation]:
     """Return the adaptation class of that name."""
-    if name not in ADAPTATIONS:
+    if not isinstance(name, str) or name not in ADAPTATIONS:
         raise UnseenError(f'no adaptation "{name}"; there are: {", ".join(ADAPTATIONS)}')
     return ADAPTATIONS[name]
 

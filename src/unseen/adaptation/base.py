@@ -17,8 +17,10 @@ from unseen.functional.losses import cross_entropy
 from unseen.nn.finite import find_not_finite, infinities
 from unseen.nn.heads import width_at
 from unseen.nn.hooks import captured, laid_out_for, submodule
-from unseen.nn.inputs import check_targets
-from unseen.training.batches import training_batch
+from unseen.nn.inputs import check_targets, describe_type
+from unseen.nn.model_errors import model_errors
+from unseen.schema import refuse_unknown
+from unseen.training.batches import check_data_set, training_batch
 from unseen.training.loop import training_steps
 from unseen.training.progress import TrainingProgress
 
@@ -49,14 +51,20 @@ class Adaptation(nn.Module):
         lr: float = 1e-4,
         embedding: str | None = None,
         ignore_label: int = -100,
+        **unknown: Any,
     ) -> None:
         super().__init__()
+        refuse_unknown(self, unknown)
+        if not isinstance(model, nn.Module):
+            raise UnseenError(f"model must be a torch.nn.Module, not {describe_type(model)}")
         self.model = copy.deepcopy(model.model if isinstance(model, Method) else model).eval()
         self.steps = check_int("steps", steps, 1)
         self.batch = check_int("batch", batch, 1)
         self.lr = check_positive("lr", lr)
         self.embedding = embedding
-        self.ignore_label = ignore_label
+        if embedding is not None:
+            submodule(self.model, embedding, "embedding")
+        self.ignore_label = check_int("ignore_label", ignore_label)
 
     # ---- to be written by a subclass
 
@@ -81,13 +89,14 @@ class Adaptation(nn.Module):
         self, source: Dataset, target: Dataset, *, seed: int = 0, progress: bool = True
     ) -> nn.Module:
         """Take all steps and return the adapted model; the given one is unchanged."""
+        for name, data in (("source", source), ("target", target)):
+            check_data_set(data, name)
+        check_int("seed", seed)
         if type(self).needs == UNLABELLED:
             target = Unlabelled(target)
         shown = TrainingProgress(self.name, self.steps, quiet=not progress)
         constants = infinities(self.model.state_dict())
-        for _, logs in training_steps(
-            lambda batch: self.step(*batch), self._batches(source, target, seed), shown
-        ):
+        for _, logs in training_steps(self._update, self._batches(source, target, seed), shown):
             shown.metrics.update({name: float(value) for name, value in logs.items()})
         adapted = self.adapted().eval()
         if bad := find_not_finite(adapted.state_dict(), constants):
@@ -97,18 +106,23 @@ class Adaptation(nn.Module):
             )
         return adapted
 
+    def _update(self, batches: tuple[Batch, Batch, int]) -> dict[str, Tensor]:
+        with model_errors(self.model, batches[1].x):
+            return self.step(*batches)
+
     def _batches(
         self, source: Dataset, target: Dataset, seed: int
     ) -> Iterator[tuple[Batch, Batch, int]]:
-        sizes = [min(self.batch, len(data)) for data in (source, target)]  # type: ignore[arg-type]
         for done in range(self.steps):
-            ours, theirs = (
-                self._ready(training_batch(data, size, seed, done))
-                for data, size in zip((source, target), sizes, strict=True)
-            )
-            yield ours, theirs, done
+            ours = self._draw("source", source, seed, done)
+            yield ours, self._draw("target", target, seed, done), done
 
-    def _ready(self, batch: Batch) -> Batch:
+    def _draw(self, name: str, data: Dataset, seed: int, done: int) -> Batch:
+        size = min(self.batch, len(data))  # type: ignore[arg-type]
+        try:
+            batch = training_batch(data, size, seed, done)
+        except UnseenError as error:
+            raise UnseenError(f"{name} of {self.name}: {error}") from error.__cause__
         x = laid_out_for(self.model, batch.x)
         return Batch(x, batch.y.to(x[0].device))
 
@@ -123,7 +137,6 @@ class Adaptation(nn.Module):
                 f"{self.name} uses the model's embedding: name its last hidden layer, "
                 'such as embedding="fc2"'
             )
-        submodule(self.model, self.embedding, "embedding")
         return self.embedding
 
     def _width(self) -> int:
@@ -180,6 +193,9 @@ class Unlabelled(Dataset):
 
 def draw_shots(y: Tensor, shots: int, classes: int, generator: torch.Generator) -> Tensor:
     """Return the indices of `shots` random samples of each class."""
+    check_int("shots", shots, 1)
+    if not isinstance(y, Tensor):
+        raise UnseenError(f"labels must be a tensor of class indices, not {describe_type(y)}")
     if y.dim() != 1:
         raise UnseenError(
             "shots are drawn by class, which needs one label per sample; "

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from unseen.adaptation.base import FEW_LABELS, Adaptation, Labelled, descend
 from unseen.api import Batch
 from unseen.errors import UnseenError
-from unseen.nn.inputs import inputs
+from unseen.nn.inputs import check_finite, inputs
 
 
 class FineTune(Adaptation):
@@ -56,9 +56,9 @@ def fine_tune(
         seed: Seed of the batch order.
         ignore_label: Label that does not count.
     """
-    x = inputs(x)
-    if not isinstance(y, Tensor) or len(y) != len(x[0]) or not len(y):
-        got = f"{len(y)} labels" if isinstance(y, Tensor) else type(y).__name__
+    x = check_finite(inputs(x))
+    if not isinstance(y, Tensor) or y.dim() == 0 or len(y) != len(x[0]) or not len(y):
+        got = f"labels of shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
         raise UnseenError(
             f"y must be a tensor with one label for each of the {len(x[0])} samples, not {got}"
         )

@@ -16,7 +16,7 @@ from unseen.augmentations.cut_out import cutout
 from unseen.augmentations.flip_and_crop import flip_crop
 from unseen.augmentations.random_convolution import randconv
 from unseen.errors import UnseenError
-from unseen.nn.inputs import images
+from unseen.nn.inputs import describe_tensors, images, inputs
 
 AUGMENTATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "cutout": cutout,
@@ -39,8 +39,9 @@ def augmentation_names(names: str | Sequence[str] | None) -> list[str]:
 
 def augment_batch(batch: Batch, augment: Augment) -> Batch:
     """Apply the augmentations in order to the images of a batch; labels are unchanged."""
+    batch = batch if isinstance(batch, Batch) else Batch.of(batch)
     if callable(augment):
-        return Batch(tuple(augment(t) for t in batch.x), batch.y)  # its inputs are its own
+        return Batch(_apply(augment, batch.x), batch.y)
     for name in augmentation_names(augment):
         if name in GEOMETRIC and batch.y.dim() > 1:
             raise UnseenError(
@@ -49,6 +50,18 @@ def augment_batch(batch: Batch, augment: Augment) -> Batch:
             )
         batch = Batch((AUGMENTATIONS[name](images(batch.x, f"augment={name}")),), batch.y)
     return batch
+
+
+def _apply(augment: Callable[[Tensor], Tensor], x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Apply a user's function; its inputs are its own."""
+    try:
+        out = tuple(augment(t) for t in x)
+    except Exception as error:  # it may raise anything
+        raise UnseenError(
+            f"the function given as augment failed on {describe_tensors(x)}: "
+            f"{type(error).__name__}: {error}; it takes and returns one tensor"
+        ) from error
+    return inputs(out)
 
 
 __all__ = [

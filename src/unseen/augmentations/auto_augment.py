@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from unseen.checks import check_choice
 from unseen.errors import UnseenError
-from unseen.nn.inputs import in_unit_range
+from unseen.nn.inputs import images, in_unit_range, inputs
 
 if TYPE_CHECKING:
     from kornia.augmentation.auto import AutoAugment
@@ -22,9 +23,11 @@ def autoaugment(x: Tensor, policy: str = "cifar10") -> Tensor:
 
     kornia draws one pair for the whole batch; the paper draws one per image, as is done here.
     """
+    x = images(inputs(x), "autoaugment")
     if x.shape[1] != 3:
         raise UnseenError(f"autoaugment needs images with 3 colour channels, got {x.shape[1]}")
     in_unit_range(x, "autoaugment")
+    check_choice("policy", policy, ("cifar10", "imagenet", "svhn"))
     pairs = list(_load_policy(policy).children())
     index = torch.randint(len(pairs), (x.shape[0],))
     out = torch.empty_like(x)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from unseen.checks import check_positive
+from unseen.nn.inputs import images, inputs
+
 
 def cutout(x: Tensor, side: float = 0.5) -> Tensor:
     """Set one random square per image to zero.
@@ -13,8 +16,9 @@ def cutout(x: Tensor, side: float = 0.5) -> Tensor:
         side: Side of the square as a fraction of the shorter image side. The centre is uniform
             over the image, so part of the square may lie outside.
     """
+    x = images(inputs(x), "cutout")
     n, _, height, width = x.shape
-    half = side * min(height, width) / 2
+    half = check_positive("side", side) * min(height, width) / 2
     centre = torch.rand(n, 2, 1, device=x.device) * torch.tensor(
         [[height], [width]], device=x.device
     )

@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unseen.nn.inputs import in_unit_range
+from unseen.checks import check_fraction, check_int, check_positive
+from unseen.nn.inputs import images, in_unit_range, inputs
 
 KERNEL = 3
 
@@ -26,7 +27,10 @@ def randconv(x: Tensor, most: int = 10, wobble: float = 0.2, share: float = 0.5)
         share: Probability that an image is changed. The paper trains on original and changed
             images together.
     """
-    in_unit_range(x, "randconv")
+    x = in_unit_range(images(inputs(x), "randconv"), "randconv")
+    check_int("most", most, 1)
+    check_positive("wobble", wobble)
+    check_fraction("share", share, zero=True, one=True)
     selected = torch.rand(x.shape[0]) < share
     passes = int(torch.randint(1, most + 1, ()))
     layer = RandomLayer(x.shape[1], x.shape[2], x.shape[3], wobble).to(x)

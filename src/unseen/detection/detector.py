@@ -12,23 +12,26 @@ class to registry.py. A detector that needs passes of its own writes `look` inst
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 from abc import ABC
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from unseen.checks import check_fraction, check_int
 from unseen.detection.sampling import sample_batches, stack_rows
 from unseen.detection.source_statistics import SourceStatistics
 from unseen.detection.threshold import p_value
 from unseen.errors import UnseenError
 from unseen.nn.batch import Batch
 from unseen.nn.hooks import laid_out_for
-from unseen.nn.inputs import inputs
+from unseen.nn.inputs import check_finite, check_logits, describe_type, inputs
+from unseen.nn.model_errors import model_errors
 
 log = logging.getLogger("unseen")
 
@@ -36,6 +39,7 @@ NOT_CALIBRATED = (
     "no source statistics yet: train with unseen.fit, or call "
     "unseen.calibrate(net, train, held_out) or detector.calibrate(train, held_out)"
 )
+TRAINING_DATA = "the training data"  # its name in errors
 ENOUGH_HELD_OUT = 200  # from here on the stated rate of false alarms held in our tests
 
 D = TypeVar("D", bound="Detector")
@@ -70,7 +74,17 @@ class Detector(ABC):
     paper: ClassVar[str] = ""
     reads_learned_noise: ClassVar[bool] = False
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "look" in vars(cls):
+            cls.look = _guard_look(vars(cls)["look"])  # type: ignore[method-assign]
+
     def __init__(self, net: ScoredModel) -> None:
+        if not isinstance(getattr(net, "model", None), nn.Module) or not hasattr(net, "predict"):
+            raise UnseenError(
+                f"{self.name} needs a method, not {describe_type(net)}: wrap a model, "
+                "unseen.ERM(model)"
+            )
         self.net = net
         self.statistics: SourceStatistics | None = None
         self._thresholds: dict[tuple[int, float], float] = {}
@@ -133,10 +147,11 @@ class Detector(ABC):
             held_out: batches of source data that was not trained on. Without it the training data
                 is used, and false alarms may be more frequent than stated.
         """
-        self.fit(sample_batches(train))
-        mean = self._collect(train).mean(0)
+        self.fit(sample_batches(train, TRAINING_DATA))
+        mean = self._collect(train, TRAINING_DATA).mean(0)
+        held = (train, TRAINING_DATA) if held_out is None else (held_out, "held_out")
         # Reduced features may depend on the statistics, so thresholds of the old ones are dropped.
-        self._set(SourceStatistics(mean, self._collect(train if held_out is None else held_out)))
+        self._set(SourceStatistics(mean, self._collect(*held)))
         if held_out is None:
             log.warning(
                 "no held-out source data: the alarm is calibrated on training data, "
@@ -170,8 +185,6 @@ class Detector(ABC):
 
     def domain_score(self, x: Any) -> float:
         """Return one score for all of x, as samples of one domain."""
-        if len(inputs(x)[0]) == 0:
-            raise UnseenError("a domain score needs at least one sample, x is empty")
         return self.domain_score_of(self.look(x).features)
 
     def domain_score_of(self, features: Tensor) -> float:
@@ -185,9 +198,16 @@ class Detector(ABC):
 
     def threshold(self, n: int, false_alarm_rate: float = 0.01) -> float:
         """Return the score that fresh source batches of n exceed with at most that probability."""
-        statistics, key = self.calibrated(), (n, false_alarm_rate)
+        statistics = self.calibrated()
+        key = check_int("n", n, 1), check_fraction("the false-alarm rate", false_alarm_rate)
         if key not in self._thresholds:
-            self._thresholds[key] = statistics.threshold(self.reduce, n, false_alarm_rate)
+            value = statistics.threshold(self.reduce, n, false_alarm_rate)
+            if not math.isfinite(value):
+                raise UnseenError(
+                    f"the threshold is {value}, no alarm could be raised: calibrate again, and "
+                    "look for NaN in the weights"
+                )
+            self._thresholds[key] = value
         return self._thresholds[key]
 
     def p_value(self, score: float, n: int) -> float:
@@ -221,8 +241,34 @@ class Detector(ABC):
         self._thresholds.clear()
         self._null = None
 
-    def _collect(self, loader: Iterable[Any]) -> Tensor:
-        return stack_rows(lambda batch: self.look(batch.x).features, sample_batches(loader))
+    def _collect(self, loader: Iterable[Any], name: str) -> Tensor:
+        batches = sample_batches(loader, name)
+        features = stack_rows(lambda batch: self.look(batch.x).features, batches)
+        if not features.isfinite().all():
+            raise UnseenError(
+                f"the score of {name} is not finite, though the inputs are: look for NaN in the "
+                "weights, or lower the learning rates"
+            )
+        return features
+
+
+def _guard_look(look: Callable[..., Look]) -> Callable[..., Look]:
+    """Check the inputs of a look, and explain errors that the model raises."""
+
+    @functools.wraps(look)
+    def guarded(self: Detector, x: Any) -> Look:
+        values = check_finite(inputs(x))
+        if len(values[0]) == 0:
+            raise UnseenError("a score needs at least one sample, x is empty")
+        with model_errors(self.net.model, values):
+            seen = look(self, values[0] if isinstance(x, Tensor) else values)
+        check_logits(seen.logits, len(values[0]))
+        return seen
+
+    return guarded
+
+
+Detector.look = _guard_look(Detector.look)  # type: ignore[method-assign]
 
 
 def detector_of(net: Any) -> Detector:

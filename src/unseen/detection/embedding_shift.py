@@ -19,6 +19,7 @@ from unseen.functional.scores import relative_deviation
 from unseen.nn.batch import Batch
 from unseen.nn.hooks import captured, evaluating, laid_out_for, submodule
 from unseen.nn.inputs import inputs
+from unseen.nn.model_errors import model_errors
 from unseen.nn.perturbed_forward import PerturbedForward
 from unseen.nn.random import Draws, fresh_seeds
 
@@ -112,6 +113,7 @@ class EmbeddingShift(Detector):
 
     def _embed(self, ready: tuple[Tensor, ...]) -> Tensor:
         """Return the embedding, averaged over space."""
-        with evaluating(self.net.model), self.watching() as outputs:
-            self.net.model(*ready)
+        model = self.net.model
+        with model_errors(model, ready), evaluating(model), self.watching() as outputs:
+            model(*ready)
         return pool(outputs[self.layer], self.axis)

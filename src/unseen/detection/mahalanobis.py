@@ -20,7 +20,7 @@ from unseen.functional.pooling import pool
 from unseen.functional.scores import nearest_squared_distance
 from unseen.nn.batch import Batch
 from unseen.nn.hooks import edited, laid_out_for, submodule
-from unseen.nn.inputs import inputs
+from unseen.nn.inputs import check_labels, inputs
 
 
 class Mahalanobis(Detector):
@@ -43,7 +43,11 @@ class Mahalanobis(Detector):
         self.centres: Tensor | None = None  # (C, F), whitened
 
     def fit(self, source: Iterable[Batch]) -> None:
-        pairs = [(self._pooled(batch.x).double().cpu(), batch.y.cpu()) for batch in source]
+        pairs = []
+        for batch in source:
+            logits, features = self._pass(batch.x)
+            check_labels(logits, batch.y, getattr(self.net, "ignore_label", -100))
+            pairs.append((features.double().cpu(), batch.y.cpu()))
         if not pairs:
             raise UnseenError("mahalanobis needs labelled source data, there is none")
         features, y = torch.cat([f for f, _ in pairs]), torch.cat([y for _, y in pairs])
@@ -84,11 +88,12 @@ class Mahalanobis(Detector):
             )
         self.whitening, self.centres = state["whitening"], state["centres"]
 
-    def _pooled(self, x: Any) -> Tensor:
+    def _pass(self, x: Any) -> tuple[Tensor, Tensor]:
+        """Return logits and the pooled output of the layer from one pass."""
         ready = laid_out_for(self.net.model, inputs(x))
         with self.watching() as features:
-            self.net.predict(ready)
-        return features[0]
+            logits = self.net.predict(ready)
+        return logits, features[0]
 
 
 def class_gaussians(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -27,7 +27,7 @@ from unseen.checks import check_fraction, check_int
 from unseen.detection.detector import detector_of
 from unseen.detection.legacy import warn
 from unseen.detection.monitor_file import MonitorState, read_monitor, write_monitor
-from unseen.errors import UnseenError
+from unseen.errors import SampleError, UnseenError
 from unseen.nn.inputs import inputs
 
 SIZE_STEP = 1.5  # ratio of neighbouring sizes in the table of thresholds
@@ -122,7 +122,13 @@ class DomainMonitor:
         n = len(inputs(x)[0])
         if n == 0:
             raise UnseenError("a batch of the stream is empty: it needs at least one sample")
-        features = self.detector.look(x).features.double().cpu()
+        try:
+            features = self.detector.look(x).features.double().cpu()
+        except SampleError as error:
+            raise UnseenError(
+                f"batch {self.seen + 1} of the stream is not finite, {error}; the batch was not "
+                "counted, the monitor can continue"
+            ) from None
         if not features.isfinite().all():
             raise UnseenError(
                 f"batch {self.seen + 1} of the stream has scores that are not finite: look for NaN "
@@ -159,6 +165,10 @@ class DomainMonitor:
         aligned at their ends: if both are equally long, it equals that of one monitor whose k-th
         batch is the union of both k-th batches. Readings are appended with their own positions.
         """
+        if not isinstance(other, DomainMonitor):
+            raise UnseenError(f"a monitor merges with another DomainMonitor, not {other!r}")
+        if other is self:
+            raise UnseenError("a monitor cannot merge with itself: its batches would count twice")
         mean, other_mean = (m.detector.calibrated().mean.cpu() for m in (self, other))
         if (
             mean.shape != other_mean.shape

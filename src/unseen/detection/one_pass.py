@@ -26,7 +26,8 @@ from unseen.errors import UnseenError
 from unseen.functional.pixels import sampled_labels, sampled_rows
 from unseen.nn.batch import Batch, inference_batch_size
 from unseen.nn.hooks import laid_out_for
-from unseen.nn.inputs import inputs
+from unseen.nn.inputs import check_finite, check_labels, inputs
+from unseen.nn.model_errors import model_errors
 
 LOGITS_ONLY = (
     DifferenceOfConfidences,
@@ -184,6 +185,7 @@ class OnePass:
         observation.own = own_features
         if y is not None:
             labels = sampled_labels(y.cpu())
+            check_labels(observation.logits.transpose(1, 2), labels, ignore)
             observation.counted = labels != ignore
             observation.correct = observation.logits.argmax(2) == labels
         return observation
@@ -195,8 +197,9 @@ class OnePass:
         shares_pass = own is not None and type(own).look is Detector.look
         if own is not None and shares_pass:
             detectors[OWN] = own
-        ready = laid_out_for(self.net.model, inputs(x))
+        ready = laid_out_for(self.net.model, check_finite(inputs(x)))
         with ExitStack() as stack:
+            stack.enter_context(model_errors(self.net.model, ready))
             watched = {n: stack.enter_context(d.watching()) for n, d in detectors.items()}
             logits = self.net.predict(ready)
         if not logits.isfinite().all():

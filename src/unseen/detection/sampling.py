@@ -10,21 +10,20 @@ import torch
 from torch import Tensor
 
 from unseen.errors import UnseenError
-from unseen.nn.batch import Batch
+from unseen.nn.batch import Batch, batches_from
 
 MAX_SAMPLES = 2000  # of the source, for its statistics
 
 
-def sample_batches(loader: Iterable[Any]) -> Iterator[Batch]:
-    """Yield up to about MAX_SAMPLES samples, the same at every call.
+def sample_batches(loader: Iterable[Any], name: str = "the loader") -> Iterator[Batch]:
+    """Yield up to about MAX_SAMPLES samples, the same at every call; `name` is for errors.
 
     A loader may be sorted by class: one with a length gives some samples of every batch.
     """
     batches = loader_length(loader)
     generator = torch.Generator().manual_seed(0)
     total = 0
-    for pair in loader:
-        batch = Batch.of(pair)
+    for batch in batches_from(loader, name):
         if batches is not None:
             index = torch.randperm(len(batch.x[0]), generator=generator)
             index = index[: math.ceil(MAX_SAMPLES / batches)]

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from unseen.checks import check_type
 from unseen.detection.accuracy import AccuracyEstimator, Estimate
 from unseen.detection.detector import Detector
 from unseen.detection.legacy import LegacyScoring, legacy_detector
@@ -54,7 +55,7 @@ class Scoring(LegacyScoring):
 
     @detector.setter
     def detector(self, detector: Detector) -> None:
-        self._detector = detector
+        self._detector = check_type("detector", detector, Detector, "a Detector")
 
     def uncertainty(self, x: Any) -> Tensor:
         """Return one score per sample, (N,); higher is further from the source."""

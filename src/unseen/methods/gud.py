@@ -21,7 +21,7 @@ from unseen.checks import check_int, check_number, check_positive
 from unseen.errors import UnseenError
 from unseen.methods.erm import ERM
 from unseen.nn.hooks import captured, evaluating, scratch_buffers
-from unseen.nn.inputs import check_targets
+from unseen.nn.inputs import check_targets, describe_tensors
 
 
 def ascend(objective: Callable[[Tensor], Tensor], x: Tensor, steps: int, rate: float) -> Tensor:
@@ -178,11 +178,9 @@ class GUD(ERM):
 
     def _check_input(self, x: tuple[Tensor, ...]) -> None:
         if len(x) != 1 or not x[0].is_floating_point():
-            given = ", ".join(
-                f"{tuple(t.shape)} of {str(t.dtype).removeprefix('torch.')}" for t in x
-            )
             raise UnseenError(
-                f"{self.name} perturbs its input: expected one float input (N, ...), got {given}"
+                f"{self.name} perturbs its input: expected one float input (N, ...), "
+                f"got {describe_tensors(x)}"
             )
 
     def extra_state(self) -> dict[str, Tensor]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,7 +13,8 @@ from torch import Tensor, nn
 from unseen.errors import UnseenError
 from unseen.nn.batch import Batch
 from unseen.nn.hooks import captured, evaluating, laid_out_for, perturbable_layers, submodule
-from unseen.nn.inputs import inputs
+from unseen.nn.inputs import check_finite, check_logits, describe_type, inputs
+from unseen.nn.model_errors import model_errors
 
 SNAPSHOT_FEATURES = 256
 # Methods that a subclass may override, by their names in version 0.1; to be removed in 0.3.
@@ -32,13 +35,16 @@ class ModelWrapper(nn.Module):
                     stacklevel=2,
                 )
                 setattr(cls, new, vars(cls)[old])
+        for name, guard in (("step", _guard_step), ("predict", _guard_predict)):
+            if name in vars(cls):
+                setattr(cls, name, guard(vars(cls)[name]))
 
     def __init__(
         self, model: nn.Module, sites: tuple[str, ...] | list[str] | str, embedding: str | None
     ) -> None:
         super().__init__()
         if not isinstance(model, nn.Module):
-            raise UnseenError(f"model must be a torch.nn.Module, not {type(model).__name__}")
+            raise UnseenError(f"model must be a torch.nn.Module, not {describe_type(model)}")
         if not any(p.requires_grad for p in model.parameters()):
             raise UnseenError("the model has no trainable parameters")
         self.model = model
@@ -65,6 +71,32 @@ class ModelWrapper(nn.Module):
         return laid_out_for(self.model, inputs(x))
 
 
+def _guard_step(step: Callable[..., Any]) -> Callable[..., Any]:
+    """Check the batch of a step, and explain errors that the model raises."""
+
+    @functools.wraps(step)
+    def guarded(self: ModelWrapper, batch: Any, *args: Any, **kwargs: Any) -> Any:
+        batch = Batch.of(batch)
+        with model_errors(self.model, batch.x):
+            return step(self, batch, *args, **kwargs)
+
+    return guarded
+
+
+def _guard_predict(predict: Callable[..., Any]) -> Callable[..., Any]:
+    """Check the inputs and outputs of a prediction, and explain errors that the model raises."""
+
+    @functools.wraps(predict)
+    def guarded(self: ModelWrapper, x: Any) -> Any:
+        values = check_finite(inputs(x))
+        with model_errors(self.model, values):
+            logits = predict(self, values[0] if isinstance(x, Tensor) else values)
+        check_logits(logits, len(values[0]))
+        return logits
+
+    return guarded
+
+
 def resolve_sites(model: nn.Module, sites: tuple[str, ...] | list[str] | str) -> tuple[str, ...]:
     """Return the names of the sites; "auto" is the first conv or linear layer."""
     if sites == "auto":
@@ -72,6 +104,11 @@ def resolve_sites(model: nn.Module, sites: tuple[str, ...] | list[str] | str) ->
         if not layers:
             raise UnseenError('sites="auto" found no conv or linear layer in the model')
         return (layers[0],)
+    if not isinstance(sites, str | list | tuple):
+        raise UnseenError(
+            'sites must be names of layers, such as ["conv1"], or "auto", not '
+            f"{describe_type(sites)}"
+        )
     names = (sites,) if isinstance(sites, str) else tuple(sites)
     for name in names:
         submodule(model, name, "site")

@@ -14,6 +14,7 @@ from unseen.schema.settings import (
     parse_settings,
     plain,
     read_toml,
+    refuse_unknown,
     settings_schema,
     strict_type,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "parse_settings",
     "plain",
     "read_toml",
+    "refuse_unknown",
     "settings_schema",
     "strict_type",
     "validate",

@@ -55,6 +55,13 @@ def hyperparameters(cls: type) -> dict[str, inspect.Parameter]:
     return result
 
 
+def refuse_unknown(owner: Any, unknown: Mapping[str, Any]) -> None:
+    """Raise an error that lists the hyperparameters of a method if it is given others."""
+    if unknown:
+        known = ", ".join(hyperparameters(type(owner)))
+        raise UnseenError(f"{owner.name} has no setting {', '.join(unknown)}; it has: {known}")
+
+
 # ---- from signatures to pydantic models
 
 

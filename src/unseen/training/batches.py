@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
 from unseen.api import Batch, Domain
-from unseen.errors import UnseenError
+from unseen.errors import SampleError, UnseenError
 from unseen.nn.batch import inference_batch_size
+from unseen.nn.inputs import describe_type
 
 
 def load_split(domain: Domain, split: str) -> Dataset:
@@ -23,17 +27,63 @@ def load_split(domain: Domain, split: str) -> Dataset:
         raise UnseenError(
             f'{domain.name} gives no split "{split}": {type(error).__name__}: {error}'
         ) from error
+    name = f"{domain.name}/{split}"
     if empty:
-        raise UnseenError(f"{domain.name}/{split} has 0 samples")
+        raise UnseenError(f"{name} has 0 samples")
+    with suppress(TypeError):  # a list, say, has no weak references: its errors name no split
+        known = _ORIGINS[data].name if data in _ORIGINS else name
+        both = known if name in known.split(" or ") else f"{known} or {name}"
+        _ORIGINS[data] = Origin(both)
     return data
+
+
+class Origin(NamedTuple):
+    """Name of a data set, and the indices of its samples if it is a part."""
+
+    name: str = "the data set"
+    indices: Tensor | None = None
+
+
+_ORIGINS: WeakKeyDictionary[Any, Origin] = WeakKeyDictionary()  # for errors
+
+
+@contextmanager
+def samples_named(data: Dataset, index: Sequence[int] | Tensor) -> Iterator[None]:
+    """Name the data set and the index of a sample that an error is about."""
+    try:
+        yield
+    except SampleError as error:
+        place, origin = int(index[error.sample]), Origin()
+        while isinstance(data, Subset):
+            place, data = int(data.indices[place]), data.dataset
+        with suppress(TypeError):
+            origin = _ORIGINS.get(data, origin)
+        place = place if origin.indices is None else int(origin.indices[place])
+        raise UnseenError(f"{origin.name}, sample index {place}: {error.problem}") from None
+
+
+def check_data_set(data: Any, name: str) -> None:
+    """Raise unless this is a data set with samples that are found by their index."""
+    if not hasattr(data, "__getitem__") or not hasattr(data, "__len__") or isinstance(data, Tensor):
+        remedy = ": give its data set, loader.dataset" if hasattr(data, "dataset") else ""
+        raise UnseenError(
+            f"{name} must be a data set of samples (x, y), not {describe_type(data)}{remedy}"
+        )
+    if len(data) == 0:
+        raise UnseenError(f"{name} has 0 samples")
 
 
 def training_batch(source: Dataset, size: int, seed: int, step: int) -> Batch:
     """Return the batch of a step, a function of seed and step alone, as resuming requires."""
+    return take(source, training_indices(source, size, seed, step))
+
+
+def training_indices(source: Dataset, size: int, seed: int, step: int) -> Tensor:
+    """Return the indices of the samples of a step."""
     total = len(source)  # type: ignore[arg-type]
     epoch, place = divmod(step, total // size)
     order = torch.randperm(total, generator=torch.Generator().manual_seed(seed * 1_000_003 + epoch))
-    return take(source, order[place * size : (place + 1) * size])
+    return order[place * size : (place + 1) * size]
 
 
 def evaluation_size(data: Dataset) -> int:
@@ -53,8 +103,11 @@ def batches_of(data: Dataset, size: int | None = None, limit: int | None = None)
 def take(data: Dataset, index: Tensor) -> Batch:
     """Return the samples at these indices as one batch."""
     if isinstance(data, TensorDataset):
-        return Batch.of(data[index])
-    return Batch.of(default_collate([data[i] for i in index.tolist()]))
+        pair = data[index]
+    else:
+        pair = default_collate([data[i] for i in index.tolist()])
+    with samples_named(data, index):
+        return Batch.of(pair)
 
 
 def subsample(data: Dataset, samples: int | None) -> Dataset:
@@ -69,6 +122,7 @@ def subsample(data: Dataset, samples: int | None) -> Dataset:
         return Subset(data, chosen.tolist())
     part = copy.copy(data)  # a subclass may yield more than its tensors
     part.tensors = tuple(t[chosen] for t in data.tensors)
+    _ORIGINS[part] = _ORIGINS.get(data, Origin())._replace(indices=chosen)
     return part
 
 

@@ -10,10 +10,12 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from unseen.api import Method
-from unseen.errors import UnseenError
+from unseen.errors import SampleError, UnseenError
 from unseen.functional.metrics import METRICS, class_iou, confusion_matrix
 from unseen.nn.hooks import evaluating, laid_out_for
-from unseen.training.batches import batches_of
+from unseen.nn.inputs import check_labels, check_logits
+from unseen.nn.model_errors import model_errors
+from unseen.training.batches import batches_of, samples_named
 
 
 class Evaluation(NamedTuple):
@@ -42,12 +44,24 @@ def confusion_over(
     counts: Tensor | None = None
     samples = 0
     for batch in batches_of(data):
-        pairs = confusion_matrix(_predict(net, batch.x), batch.y, ignore)
+        logits = _predict(net, batch.x)
+        with samples_named(data, range(samples, samples + len(batch.y))):
+            check_labels(logits, batch.y, ignore)
+            _refuse_nan(logits)
+        pairs = confusion_matrix(logits, batch.y, ignore)
         counts = pairs if counts is None else counts + pairs
         samples += len(batch.y)
     if counts is None or not counts.any():
         raise UnseenError("a domain to evaluate on has no labels that count")
     return counts, samples
+
+
+def _refuse_nan(logits: Tensor) -> None:
+    """Raise if a sample has no answer: the class of NaN would be counted as one."""
+    if logits.sum().isnan() and (wrong := logits.isnan().flatten(1).any(1)).any():
+        raise SampleError(
+            int(wrong.nonzero()[0]), "the model's output is NaN: look for NaN in the weights"
+        )
 
 
 def with_model(net: Method, model: nn.Module) -> Method:
@@ -60,6 +74,7 @@ def with_model(net: Method, model: nn.Module) -> Method:
 def _predict(net: Method | nn.Module, x: tuple[Tensor, ...]) -> Tensor:
     if isinstance(net, Method):
         return net.predict(x)
-    with evaluating(net):
+    with model_errors(net, x), evaluating(net):
         logits: Tensor = net(*laid_out_for(net, x))
+    check_logits(logits, len(x[0]))
     return logits

@@ -16,6 +16,8 @@ from unseen.checks import check_int
 from unseen.detection.sampling import loader_length
 from unseen.detection.scoring import ScoreAt
 from unseen.errors import UnseenError
+from unseen.nn.batch import batches_from, iterate
+from unseen.nn.inputs import check_labels, describe_type
 from unseen.training.loop import training_steps
 from unseen.training.machine import pick_device
 from unseen.training.progress import TrainingProgress
@@ -29,7 +31,7 @@ PROBE_EVERY = 50  # steps between two looks at it: about 1 % of the time of stan
 def fit(
     net: Method,
     loader: Iterable[Any],
-    steps: int,
+    steps: int | None = None,
     *,
     held_out: Iterable[Any] | None = None,
     augment: Augment = None,
@@ -43,9 +45,12 @@ def fit(
     transforms the inputs of every batch: "cutout", "autoaugment", "randconv", "flip_crop", a list
     of these, or a function.
     """
+    check_method(net)
+    if steps is None:
+        raise UnseenError("steps is missing: give the number of updates, such as steps=3000")
     check_int("steps", steps, 1)
-    for name, data in (("loader", loader), ("held_out", held_out)):
-        if iter(data if data is not None else ()) is data:
+    for name, data in (("loader", loader), ("held_out", () if held_out is None else held_out)):
+        if iterate(data, name) is data:
             raise UnseenError(
                 f"{name} can be iterated only once: give a DataLoader or a list of batches"
             )
@@ -56,7 +61,8 @@ def fit(
     for warning in net.warnings(steps):
         log.warning(warning)
     net.to(pick_device(device)).train()
-    probe = first_batches(loader if held_out is None else held_out, PROBE) if progress else []
+    watched = ("loader", loader) if held_out is None else ("held_out", held_out)
+    probe = first_batches(*watched, PROBE) if progress else []
     batches = (augment_batch(batch.to(net.device), augment) for batch in endless(loader))
     shown = TrainingProgress(net.name, steps, quiet=not progress)
     for step, _ in training_steps(net.step, batches, shown, weights=net):
@@ -67,12 +73,11 @@ def fit(
     return net
 
 
-def first_batches(loader: Iterable[Any], samples: int) -> list[Batch]:
+def first_batches(name: str, loader: Iterable[Any], samples: int) -> list[Batch]:
     """Return at most `samples` samples of the loader; torch's random state is left as it was."""
     batches: list[Batch] = []
     with torch.random.fork_rng(devices=[]):
-        for pair in loader:
-            batch = Batch.of(pair)
+        for batch in batches_from(loader, name):
             batches.append(Batch(tuple(t[:samples] for t in batch.x), batch.y[:samples]))
             samples -= len(batch.y)
             if samples <= 0:
@@ -85,10 +90,10 @@ def accuracy_on(net: Method, batches: list[Batch]) -> float:
     """Return the accuracy over labels that are not ignored; nan if there are none."""
     correct = total = 0
     for batch in batches:
-        prediction = net.predict(tuple(t.to(net.device) for t in batch.x)).argmax(1).cpu()
-        labels = batch.y.cpu()
+        logits, labels = net.predict(tuple(t.to(net.device) for t in batch.x)), batch.y.cpu()
+        check_labels(logits, labels, net.ignore_label)
         valid = labels != net.ignore_label
-        correct += int((prediction == labels)[valid].sum())
+        correct += int((logits.argmax(1).cpu() == labels)[valid].sum())
         total += int(valid.sum())
     return correct / total if total else math.nan
 
@@ -97,9 +102,9 @@ def endless(loader: Iterable[Any]) -> Iterator[Batch]:
     """Yield the loader's batches, over and over."""
     while True:
         empty = True
-        for pair in loader:
+        for batch in batches_from(loader, "loader"):
             empty = False
-            yield Batch.of(pair)
+            yield batch
         if empty:
             raise UnseenError(
                 "the loader yielded no batch: is it a generator, which can be iterated only once, "
@@ -120,8 +125,18 @@ def calibrate(
             the paper, or at the "embedding", which ranked domains by their error better where we
             measured it. None keeps the detector in use.
     """
+    check_method(net)
     if score_at not in (None, *typing.get_args(ScoreAt)):
         raise UnseenError(f"score_at must be site or embedding, not {score_at!r}")
     detector = net.detector if score_at is None else net.make_detector(score_at)
     net.detector = detector.calibrate(source, held_out)
     net.keep_held_out(held_out)
+
+
+def check_method(net: Any) -> None:
+    """Raise unless this is a method, not a bare model."""
+    if not isinstance(net, Method):
+        raise UnseenError(
+            f"needs a method, not {describe_type(net)}: wrap a model, such as unseen.ERM(model) or "
+            'unseen.UncertaintyGuided(model, sites="auto")'
+        )

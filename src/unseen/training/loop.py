@@ -48,6 +48,8 @@ def training_steps(
         ):
             try:
                 logs = update(batch)
+            except UnseenError as error:
+                raise UnseenError(f"step {step}: {error}") from error.__cause__
             except RuntimeError as error:  # of torch, such as shapes that do not fit
                 shapes = _shapes(batch)
                 raise UnseenError(

@@ -23,6 +23,7 @@ from pydantic import ConfigDict
 from torch import nn
 
 from unseen.api import Method, Task
+from unseen.checks import check_path
 from unseen.errors import UnseenError
 from unseen.files import append, complete_writes, read_json, write_atomically
 from unseen.schema import Section, construct_settings, validate
@@ -56,7 +57,7 @@ class Run:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
+        self.folder = check_path("the folder of a run", folder)
 
     @property
     def done(self) -> bool:

@@ -14,14 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils.data import Dataset, Subset
 
 from unseen.api import Batch, Method, Task
 from unseen.augmentations import augment_batch
 from unseen.detection.sampling import MAX_SAMPLES
-from unseen.errors import UnseenError
+from unseen.errors import SampleError, UnseenError
 from unseen.files import locked, write_json
 from unseen.methods import method_named
+from unseen.nn.inputs import check_label_range
 from unseen.nn.tensor_files import read_tensors, write_tensors
 from unseen.schema import plain
 from unseen.training.batches import (
@@ -29,7 +31,9 @@ from unseen.training.batches import (
     evaluation_size,
     load_split,
     random_part,
+    samples_named,
     training_batch,
+    training_indices,
 )
 from unseen.training.checkpoint import (
     CONFIG,
@@ -228,7 +232,17 @@ class _Training:
     def _batches(self, first: int) -> Iterator[Batch]:
         for step in range(first, self.loop.steps):
             batch = training_batch(self.source, self.loop.batch_size, self.seed, step)
+            self._check_labels(batch.y, step)
             yield augment_batch(batch.to(self.net.device), self.loop.augment)
+
+    def _check_labels(self, y: Tensor, step: int) -> None:
+        try:
+            if y.dtype == torch.int64:  # a step refuses other types
+                check_label_range(y, self.task.classes, self.net.ignore_label)
+        except SampleError:
+            index = training_indices(self.source, self.loop.batch_size, self.seed, step)
+            with samples_named(self.source, index):
+                raise
 
     def _monitored_samples(self) -> tuple[Batch, Dataset]:
         """Return fixed source samples for snapshots, and a held-out part to watch the metric on."""
