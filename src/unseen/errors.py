@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class UnseenError(Exception):
     """Invalid input; the message names the place, what was expected and the remedy.
@@ -16,3 +19,12 @@ class Stopped(BaseException):
     def __init__(self, signal_name: str, exit_code: int) -> None:
         super().__init__(signal_name)
         self.signal_name, self.exit_code = signal_name, exit_code
+
+
+@contextmanager
+def naming(place: str) -> Iterator[None]:
+    """Begin the message of an UnseenError with the place, such as a file, that it comes from."""
+    try:
+        yield
+    except UnseenError as error:
+        raise UnseenError(f"{place}: {error}") from error

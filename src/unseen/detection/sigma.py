@@ -42,6 +42,10 @@ class SigmaDetector(Detector):
         assert isinstance(head, GaussianHead)
         self.head = head
 
+    @property
+    def feature_count(self) -> int:
+        return self.head.width
+
     @torch.no_grad()
     def look(self, x: Any) -> Look:
         model, head = self.net.model, self.head

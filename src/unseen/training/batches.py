@@ -12,6 +12,7 @@ from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 from unseen.api import Batch, Domain
 from unseen.errors import UnseenError
 from unseen.nn.batch import inference_batch_size
+from unseen.user_code import describe_error, describe_failure
 
 
 def load_split(domain: Domain, split: str) -> Dataset:
@@ -20,9 +21,8 @@ def load_split(domain: Domain, split: str) -> Dataset:
         data = domain.load(split)
         empty = len(data) == 0  # type: ignore[arg-type]
     except (KeyError, ValueError, IndexError, FileNotFoundError, TypeError) as error:
-        raise UnseenError(
-            f'{domain.name} gives no split "{split}": {type(error).__name__}: {error}'
-        ) from error
+        problem = describe_failure(error) or describe_error(error)
+        raise UnseenError(f'{domain.name} gives no split "{split}": {problem}') from error
     if empty:
         raise UnseenError(f"{domain.name}/{split} has 0 samples")
     return data
@@ -54,7 +54,14 @@ def take(data: Dataset, index: Tensor) -> Batch:
     """Return the samples at these indices as one batch."""
     if isinstance(data, TensorDataset):
         return Batch.of(data[index])
-    return Batch.of(default_collate([data[i] for i in index.tolist()]))
+    samples = [data[i] for i in index.tolist()]
+    try:
+        return Batch.of(default_collate(samples))
+    except (TypeError, RuntimeError, ValueError, KeyError) as error:
+        raise UnseenError(
+            f"samples of {type(data).__name__} cannot be stacked to a batch: "
+            f"{describe_error(error)}; a data set gives pairs (x, y), x of one shape for all"
+        ) from error
 
 
 def subsample(data: Dataset, samples: int | None) -> Dataset:
