@@ -27,13 +27,21 @@ def register(module: str) -> None:
 
 def describe_failure(error: BaseException) -> str | None:
     """Return where the user's own code failed and how; None if none of it was running."""
+    place = find_place(error)
+    if place is not None:
+        return f"{place}: {describe_error(error)}"
+    # Python replaces a StopIteration that leaves a generator.
+    return describe_failure(error.__cause__) if error.__cause__ is not None else None
+
+
+def find_place(error: BaseException) -> str | None:
+    """Return file, line and function of the user's own code that was running last."""
     if isinstance(error, SyntaxError) and error.filename and _is_own(error.filename):
-        return f"{error.filename}, line {error.lineno}: {type(error).__name__}: {error.msg}"
+        return f"{error.filename}, line {error.lineno}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_own(frame[0])]
-    if not frames:
-        return None
-    last = frames[-1]
-    return f"{last.filename}, line {last.lineno}, in {last.name}: {describe_error(error)}"
+    return (
+        f"{frames[-1].filename}, line {frames[-1].lineno}, in {frames[-1].name}" if frames else None
+    )
 
 
 def describe_error(error: BaseException) -> str:

@@ -15,9 +15,9 @@ from typing import Any, TextIO
 from cyclopts import CycloptsError
 
 from unseen.errors import UnseenError
-from unseen.user_code import describe_failure
+from unseen.user_code import describe_failure, find_place
 
-DEBUG = "UNSEEN_DEBUG"  # set it to see the traceback of a failure in one's own code
+DEBUG = "UNSEEN_DEBUG"  # set it to see the traceback of an error
 FALSE = ("no", "n", "0", "false", "f")  # as cyclopts reads them
 
 _results: TextIO | None = None  # the real stdout while everything else that prints goes to stderr
@@ -110,14 +110,24 @@ def own_code_failures_named() -> Iterator[None]:
     """Turn an exception in a user's own code into an UnseenError with its file and line."""
     try:
         yield
-    except (UnseenError, CycloptsError, KeyboardInterrupt):
+    except (CycloptsError, KeyboardInterrupt):
         raise
+    except UnseenError as error:
+        place = None if error.__cause__ is None else find_place(error.__cause__)
+        _show_traceback()
+        if place is None or place in str(error):
+            raise
+        raise UnseenError(f"{error} ({place})") from error
     except BaseException as error:  # also SystemExit: a task that ends the process is an error
         problem = describe_failure(error)
         if problem is None:
             raise
-        if os.environ.get(DEBUG):
-            traceback.print_exc()
+        _show_traceback()
         raise UnseenError(
             f"your own code failed: {problem}; set {DEBUG}=1 to see the traceback"
         ) from error
+
+
+def _show_traceback() -> None:
+    if os.environ.get(DEBUG):
+        traceback.print_exc()
