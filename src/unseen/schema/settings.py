@@ -239,7 +239,8 @@ def merge(below: Any, above: Any, unions: Mapping[str, GroupUnion] | None = None
         if union and isinstance(new, Mapping):
             old = old if isinstance(old, Mapping) else {"kind": union.default}
             new = {"kind": old.get("kind"), **new}
-            known = union.fields.get(new["kind"], ())
+            kind = new["kind"]  # of any type, until the result is validated
+            known = union.fields.get(kind, ()) if isinstance(kind, str | None) else ()
             old = {field: value for field, value in old.items() if field in known}
         result[name] = merge(old, new)
     return result
