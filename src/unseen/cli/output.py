@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 from cyclopts import CycloptsError
 
-from unseen.errors import UnseenError
+from unseen.errors import Stopped, UnseenError
 from unseen.user_code import describe_failure, find_place
 
 DEBUG = "UNSEEN_DEBUG"  # set it to see the traceback of an error
@@ -110,7 +110,7 @@ def own_code_failures_named() -> Iterator[None]:
     """Turn an exception in a user's own code into an UnseenError with its file and line."""
     try:
         yield
-    except (CycloptsError, KeyboardInterrupt):
+    except (CycloptsError, KeyboardInterrupt, Stopped):
         raise
     except UnseenError as error:
         place = None if error.__cause__ is None else find_place(error.__cause__)

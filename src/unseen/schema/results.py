@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AllowInfNan, ConfigDict, Field, Strict, model_validator
+from pydantic import AllowInfNan, ConfigDict, Field, Strict, StrictStr, model_validator
 
 from unseen.schema.run_files import Index, Name, Table
 from unseen.schema.validation import Section
@@ -40,6 +40,7 @@ class PublishedRunFields(_File):
     figures: dict[Name, dict[Name, Fraction]]
     chosen: dict[Name, Index]
     seconds: NotNegative
+    processor: StrictStr | None = None
     trained_on: dict[Name, Index] | None = None
 
     @model_validator(mode="after")

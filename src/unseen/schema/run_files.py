@@ -37,6 +37,7 @@ class RunFields(Section):
     overrides: Table = {}  # noqa: RUF012
     versions: Table = {}  # noqa: RUF012
     command: StrictStr = ""
+    processor: StrictStr | None = None
     adapted: Table | None = None
     trained_on: dict[str, Index] | None = None
 

@@ -6,7 +6,7 @@ import importlib
 import sys
 
 from unseen.api import Task
-from unseen.errors import UnseenError
+from unseen.errors import Stopped, UnseenError
 from unseen.user_code import describe_error, describe_failure, register
 
 
@@ -23,7 +23,7 @@ def own_task(spec: str) -> Task:
         factory = getattr(importlib.import_module(module), function)
         register(module)
         task = factory(*([variant] if slash else []))
-    except (KeyboardInterrupt, UnseenError):
+    except (KeyboardInterrupt, Stopped, UnseenError):
         raise
     except BaseException as error:  # also SystemExit, which would end the command without a word
         problem = describe_failure(error) or (
