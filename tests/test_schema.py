@@ -102,7 +102,12 @@ def test_words_become_constructor_arguments(words, name, expected):
         ("lr=true", "--set: lr must be a number, not True"),
         ('lr="3"', "--set: lr must be a number, not '3'"),
         ("lr=NaN", "--set: lr must be a finite number, not nan"),
-        ("lr=" + "9" * 400, "--set: lr must be a number"),
+        ("lr=" + "9" * 400, "--set lr: it has an integer of 1329 bits"),
+        ("lr=" + "9" * 5000, "--set lr: it has an integer of 5000 digits"),
+        ("lr=" + "[" * 10**5, "--set lr: lists and tables are nested more than 50 deep"),
+        ("a." * 10**4 + "b=1", "--set a.a."),
+        ('noise={"scale": 1, "scale": 2}', '--set noise: the key "scale" occurs twice'),
+        ('sites="a\\u0000b"', "--set sites: a string has a null character"),
         ("order=3", "--set: order must be one of 1, 2, not 3"),
         ("order=true", "--set: order must be one of 1, 2"),
         ("fold=1", "--set: fold must be true or false, not 1"),
@@ -157,7 +162,7 @@ def test_toml_errors_name_the_file(tmp_path):
     (tmp_path / "grid.toml").write_text("task = ")
     with pytest.raises(UnseenError, match=r"grid.toml is not valid TOML"):
         read_toml(tmp_path / "grid.toml")
-    with pytest.raises(UnseenError, match=r"none.toml cannot be read"):
+    with pytest.raises(UnseenError, match=r"none.toml does not exist"):
         read_toml(tmp_path / "none.toml")
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from unseen.errors import UnseenError
+from unseen.reading import read_json
 
 T = TypeVar("T")
 
@@ -113,7 +114,7 @@ def complete_writes(folder: Path) -> None:
         try:
             if not journal.exists():  # another process was faster
                 continue
-            plan = json.loads(journal.read_text())
+            plan = read_json(journal)
             _check_plan(folder, plan)
             _apply(folder, journal, plan)
         except (
@@ -122,7 +123,7 @@ def complete_writes(folder: Path) -> None:
             TypeError,
             AttributeError,
             ValueError,
-            RecursionError,
+            UnseenError,
         ) as error:
             if not journal.exists():
                 continue

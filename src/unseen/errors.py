@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class UnseenError(Exception):
     """Invalid input; the message names the place, what was expected and the remedy.
@@ -24,3 +27,12 @@ class SampleError(UnseenError):
     def __init__(self, sample: int, problem: str) -> None:
         super().__init__(f"sample index {sample} of the batch: {problem}")
         self.sample, self.problem = sample, problem
+
+
+@contextmanager
+def naming(place: str) -> Iterator[None]:
+    """Begin the message of an UnseenError with the place, such as a file, that it comes from."""
+    try:
+        yield
+    except UnseenError as error:
+        raise UnseenError(f"{place}: {error}") from error

@@ -20,6 +20,7 @@ from unseen.atomic import replace_files as replace_files
 from unseen.atomic import temporary_beside as temporary_beside
 from unseen.atomic import write_atomically as write_atomically
 from unseen.errors import UnseenError
+from unseen.reading import read_json as read_json
 
 PROBE = 0.2  # seconds: another process may hold a lock for a moment to see whether it is free
 
@@ -37,19 +38,6 @@ def write_json(path: Path, value: Any) -> None:
 def json_bytes(value: Any) -> bytes:
     """Return the content of a JSON file."""
     return (json.dumps(value, indent=2) + "\n").encode()
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a file that holds a JSON object."""
-    try:
-        value = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise UnseenError(f"{path} does not exist: is {path.parent} a run folder?") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise UnseenError(f"{path} cannot be read: {error}") from error
-    if not isinstance(value, dict):
-        raise UnseenError(f"{path} must hold a JSON object, not a {type(value).__name__}")
-    return value
 
 
 @contextlib.contextmanager

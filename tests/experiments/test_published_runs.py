@@ -108,7 +108,7 @@ def test_changed_rows_are_trained_and_replace_published_ones(
 @pytest.mark.parametrize("figure", [37.5, -2, "0.99", True, float("nan"), float("inf"), None])
 def test_impossible_figures_are_refused(grid_file, published, figure):
     change(published, lambda runs: runs[0]["figures"]["last"].update(hall=figure))
-    with pytest.raises(UnseenError, match=r"a figure must lie in 0\.\.1"):
+    with pytest.raises(UnseenError, match=r"figures\.last\.hall must be (a|at) "):
         with_published(read_grid(grid_file), [published])
 
 
@@ -137,10 +137,10 @@ def test_contradicting_published_runs_are_refused(grid_file, published, finished
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "{}", '{"task": "t", "runs": [{}]}', '{"task": "t", "runs": 5}', "[]"]
+    "text", ["{}", '{"task": "t", "runs": [{}]}', '{"task": "t", "runs": 5}', "[]"]
 )
 def test_unreadable_published_runs_are_refused(grid_file, tmp_path, text):
-    with pytest.raises(UnseenError, match=r"runs.json cannot be read: .* that `unseen bench`"):
+    with pytest.raises(UnseenError, match=r"runs.json does not exist; .* that `unseen bench`"):
         with_published(read_grid(grid_file), [tmp_path])
     (tmp_path / "runs.json").write_text(text)
     with pytest.raises(UnseenError, match=r"runs.json is not what `unseen bench` writes"):

@@ -420,7 +420,7 @@ def test_invalid_arguments_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("records.jsonl", b"\xff\xfe\x00\n", "records.jsonl cannot be read"),
+        ("records.jsonl", b"\xff\xfe\x00\n", "records.jsonl, line 1 is not a record"),
         ("records.jsonl", b'{"run": "a"}\n{"run": "a"}\n', "line 1 is not a record"),
         (
             "config.json",

@@ -34,7 +34,8 @@ from unseen.cli import (
     train,
     update_readme,
 )
-from unseen.cli.options import deprecated, say, show_deprecations, stdout_for_results_only
+from unseen.cli.options import deprecated, say, show_deprecations
+from unseen.cli.output import own_code_failures_named, stdout_for_results_only, wants_json
 from unseen.cli.signals import next_step, stopping_on_signals
 from unseen.errors import Stopped, UnseenError
 from unseen.training.identity import package_version
@@ -82,14 +83,16 @@ for old, new, command in (
 
 def main(tokens: Sequence[str] | None = None) -> None:
     """Run the command line on `tokens`, by default `sys.argv[1:]`; exit with 2 on bad input."""
-    tokens = sys.argv[1:] if tokens is None else tokens
+    ours, tokens = tokens is None, sys.argv[1:] if tokens is None else tokens
     logging.basicConfig(level=logging.INFO, format="unseen: %(message)s", stream=sys.stderr)
     keep_freed_memory()
+    json_only = stdout_for_results_only(for_good=ours)  # the process ends with this command
     try:
         with (
             stopping_on_signals(),
             show_deprecations(),
-            stdout_for_results_only() if "--json" in tokens else contextlib.nullcontext(),
+            json_only if wants_json(tokens) else contextlib.nullcontext(),
+            own_code_failures_named(),
         ):
             app(tokens, exit_on_error=False, print_error=False, error_console=Console(stderr=True))
     except UnusedCliTokensError as error:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TextIO
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter, Token
 
 from unseen.api import Task
+from unseen.cli.output import emit as emit
+from unseen.cli.output import stdout_for_results_only as stdout_for_results_only
 from unseen.errors import UnseenError
 from unseen.tasks import task_named
 from unseen.training.run import Run
@@ -54,30 +55,6 @@ Settings = Annotated[
         help="One setting as key=value; repeatable. `unseen methods NAME` lists the settings.",
     ),
 ]
-
-_results: TextIO | None = None  # the real stdout while everything else that prints goes to stderr
-
-
-@contextlib.contextmanager
-def stdout_for_results_only() -> Iterator[None]:
-    """Redirect stdout to stderr for everything but `emit`.
-
-    A user's task may print; stdout must still hold one JSON document and nothing else.
-    """
-    global _results
-    _results = sys.stdout
-    try:
-        with contextlib.redirect_stdout(sys.stderr):
-            yield
-    finally:
-        _results = None
-
-
-def emit(result: dict[str, Any], as_json: bool) -> bool:
-    """Print the result as JSON if `as_json` is set, and return `as_json`."""
-    if as_json:
-        print(json.dumps(result, indent=2), file=_results or sys.stdout)
-    return as_json
 
 
 def say(text: str) -> None:

@@ -123,6 +123,11 @@ class Detector(ABC):
     def fit(self, source: Iterable[Batch]) -> None:  # noqa: B027 - most detectors need no fit
         """Fit the parameters of the score to labelled source batches."""
 
+    @property
+    def feature_count(self) -> int | None:
+        """The number of features that `look` returns, if the model states it."""
+        return None
+
     def options(self) -> dict[str, str]:
         """Return the constructor's keyword arguments, if there are any."""
         return {}
@@ -227,6 +232,11 @@ class Detector(ABC):
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Restore what `state_dict` returned; raise if a tensor is missing, misshapen or NaN."""
         statistics = SourceStatistics.from_state_dict(state)
+        if self.feature_count not in (None, len(statistics.mean)):
+            raise UnseenError(
+                f"mean has {len(statistics.mean)} features, {self.name} of this model has "
+                f"{self.feature_count}: calibrate the model again"
+            )
         rest = {name: t for name, t in state.items() if name not in statistics.state_dict()}
         self._set(statistics)
         self.load_fitted_state(rest)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from unseen.detection.detector import NOT_CALIBRATED, Detector, ScoredModel
 from unseen.detection.embedding_shift_predictor import EmbeddingShiftPredictor
 from unseen.detection.sampling import stack_rows
+from unseen.detection.source_statistics import is_finite_float
 from unseen.errors import UnseenError
 from unseen.functional.pooling import pool
 from unseen.functional.scores import relative_deviation
@@ -48,9 +49,14 @@ class EmbeddingShift(Detector):
             )
         self.noisy = net
         self.layer = net.embedding
-        linear = isinstance(submodule(net.model, self.layer, "embedding"), nn.Linear)
-        self.axis = -1 if linear else 1
+        layer = submodule(net.model, self.layer, "embedding")
+        self.axis = -1 if isinstance(layer, nn.Linear) else 1
+        self.width = getattr(layer, "out_features", getattr(layer, "out_channels", None))
         self.predictor: EmbeddingShiftPredictor | None = None
+
+    @property
+    def feature_count(self) -> int | None:
+        return self.width if isinstance(self.width, int) else None
 
     def fit(self, source: Iterable[Batch]) -> None:
         rows = stack_rows(lambda batch: torch.cat(self.measure_shift(batch.x), 1), source)
@@ -102,7 +108,7 @@ class EmbeddingShift(Detector):
             )
         for name, tensor in state.items():
             shape = (features, features) if name == f"{PREFIX}weight" else (features,)
-            if tensor.shape != shape or not tensor.isfinite().all():
+            if tensor.shape != shape or not is_finite_float(tensor):
                 raise UnseenError(
                     f"{name} must hold finite numbers of shape {shape}: "
                     "run `unseen calibrate` again"

@@ -14,6 +14,10 @@ from unseen.functional.scores import mean_over_pixels
 class LogitDetector(Detector):
     """Scores the logits; over the pixels of a map the score is averaged. Write `from_logits`."""
 
+    @property
+    def feature_count(self) -> int:
+        return 1
+
     @staticmethod
     @abstractmethod
     def from_logits(logits: Tensor) -> Tensor:

@@ -42,6 +42,10 @@ class Mahalanobis(Detector):
         self.whitening: Tensor | None = None  # (F, F)
         self.centres: Tensor | None = None  # (C, F), whitened
 
+    @property
+    def feature_count(self) -> int:
+        return 1
+
     def fit(self, source: Iterable[Batch]) -> None:
         pairs = []
         for batch in source:
@@ -86,7 +90,17 @@ class Mahalanobis(Detector):
                 "must hold whitening and centres beside the source statistics, "
                 f"it holds {', '.join(state) or 'nothing'}"
             )
-        self.whitening, self.centres = state["whitening"], state["centres"]
+        whitening, centres = state["whitening"], state["centres"]
+        width = whitening.shape[-1:]
+        square = whitening.dim() == centres.dim() == 2 and whitening.shape[:1] == width
+        if not square or centres.shape[1:] != width or not len(centres):
+            raise UnseenError(
+                f"whitening must be (F, F) and centres (C, F), not {tuple(whitening.shape)} and "
+                f"{tuple(centres.shape)}"
+            )
+        if not all(t.dtype == torch.float64 and t.isfinite().all() for t in state.values()):
+            raise UnseenError("whitening and centres must hold finite numbers of float64")
+        self.whitening, self.centres = whitening, centres
 
     def _pass(self, x: Any) -> tuple[Tensor, Tensor]:
         """Return logits and the pooled output of the layer from one pass."""

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from unseen.checks import check_fraction, check_int
+from unseen.detection.chunks import look_in_pieces
 from unseen.detection.detector import detector_of
 from unseen.detection.legacy import warn
 from unseen.detection.monitor_file import MonitorState, read_monitor, write_monitor
@@ -123,12 +124,13 @@ class DomainMonitor:
         if n == 0:
             raise UnseenError("a batch of the stream is empty: it needs at least one sample")
         try:
-            features = self.detector.look(x).features.double().cpu()
+            looks = list(look_in_pieces(self.detector, x))
         except SampleError as error:
             raise UnseenError(
                 f"batch {self.seen + 1} of the stream is not finite, {error}; the batch was not "
                 "counted, the monitor can continue"
             ) from None
+        features = torch.cat([look.features.double().cpu() for look in looks])
         if not features.isfinite().all():
             raise UnseenError(
                 f"batch {self.seen + 1} of the stream has scores that are not finite: look for NaN "

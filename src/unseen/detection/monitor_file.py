@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from unseen.checks import LARGEST_INT
 from unseen.errors import UnseenError
 from unseen.nn.tensor_files import read_tensors, write_tensors
 
@@ -15,6 +16,7 @@ NUMBERS = ("decay", "false_alarm_rate", "seen", "weight", "squares", "history")
 COUNTS = ("samples", "alarms")
 KEYS = {"numbers", "sizes", "thresholds", "sum", "source_mean"}
 KEYS_SINCE_0_2 = {"counts", "total"}
+INTEGERS = ("sizes", "counts")  # int64; all others are float64
 
 
 @dataclass
@@ -55,6 +57,10 @@ def read_monitor(path: Path, source_mean: Tensor) -> MonitorState:
     tensors = read_tensors(path)
     if set(tensors) not in (KEYS, KEYS | KEYS_SINCE_0_2) or tensors["numbers"].shape != (6,):
         raise UnseenError(f"{path} is not a saved monitor: it holds {', '.join(tensors)}")
+    for name, tensor in tensors.items():
+        kind = torch.int64 if name in INTEGERS else torch.float64
+        if tensor.dtype != kind:
+            raise UnseenError(f"{path} is a damaged monitor: {name} is {tensor.dtype}, not {kind}")
     tensors.setdefault("counts", torch.zeros(len(COUNTS), dtype=torch.int64))
     tensors.setdefault("total", torch.zeros_like(tensors["sum"]))
     saved_mean = tensors["source_mean"]
@@ -96,6 +102,8 @@ def _is_sound(tensors: dict[str, Tensor]) -> bool:
         and sizes == sorted(set(sizes))
         and 0 <= decay < 1
         and 0 < rate < 1
-        and min(seen, weight, squares) >= 0
-        and history >= 1
+        and 0 <= seen <= LARGEST_INT
+        and min(weight, squares) >= 0
+        and 1 <= history <= LARGEST_INT
+        and sizes[0] >= 1
     )

@@ -33,6 +33,10 @@ class PredictiveVariance(Detector):
             )
         self.sampled = net
 
+    @property
+    def feature_count(self) -> int:
+        return 1
+
     @torch.no_grad()
     def look(self, x: Any) -> Look:
         logits, variance = self.sampled.predict_moments(x)

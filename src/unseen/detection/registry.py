@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping
 from typing import Any
 
 from unseen.detection.detector import Detector
@@ -30,8 +32,15 @@ DETECTORS: dict[str, type[Detector]] = {
 }
 
 
-def make_detector(name: str, net: Any, **options: str) -> Detector:
+def make_detector(name: str, net: Any, options: Mapping[str, str] | None = None) -> Detector:
     """Make the detector of that name for a method; `options` are those of its constructor."""
     if name not in DETECTORS:
         raise UnseenError(f'no detector "{name}"; there are: {", ".join(DETECTORS)}')
-    return DETECTORS[name](net, **options)
+    kind, chosen = DETECTORS[name], dict(options or {})
+    known = list(inspect.signature(kind).parameters)[1:]  # the first is the method
+    if unknown := [option for option in chosen if option not in known]:
+        raise UnseenError(
+            f"the detector {name} has no option {', '.join(unknown)}; it has: "
+            f"{', '.join(known) or 'none'}"
+        )
+    return kind(net, **chosen)

@@ -42,6 +42,10 @@ class SigmaDetector(Detector):
         assert isinstance(head, GaussianHead)
         self.head = head
 
+    @property
+    def feature_count(self) -> int:
+        return self.head.width
+
     @contextmanager
     def watching(self) -> Iterator[list[Tensor]]:
         head, features = self.head, list[Tensor]()

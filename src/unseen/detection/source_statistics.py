@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from unseen.detection.threshold import alarm_threshold, null_scores
@@ -43,6 +44,14 @@ class SourceStatistics:
             )
         if not len(held_out):
             raise UnseenError(f"held_out must be (N, F) with N > 0, not {tuple(held_out.shape)}")
-        if not (mean.isfinite().all() and held_out.isfinite().all()):
-            raise UnseenError("holds numbers that are not finite: train the run again")
+        if not (is_finite_float(mean) and is_finite_float(held_out)):
+            raise UnseenError("holds numbers that are not finite floats: train the run again")
         return cls(mean, held_out)
+
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def is_finite_float(tensor: Tensor) -> bool:
+    """Return whether a tensor read from a file holds finite floating-point numbers."""
+    return tensor.dtype in FLOATS and bool(tensor.isfinite().all())

@@ -28,6 +28,8 @@ from unseen.functional.metrics import METRICS, confusion_matrix
 from unseen.report.figures.scores import draw_scores, figure_name
 from unseen.report.statistics import auroc, fpr_at_95
 from unseen.report.tables.scores import SCORES_FILE, result_files, summarize
+from unseen.schema import validate
+from unseen.schema.results import ScoresFile
 from unseen.training.batches import evaluation_size, load_split, random_part, take
 from unseen.training.identity import check_seed
 from unseen.training.progress import TrainingProgress
@@ -169,18 +171,13 @@ def _write(out: Path, facts: dict[str, Any]) -> list[str]:
 
 
 def _read_earlier(out: Path) -> list[dict[str, Any]]:
-    """Return the results of earlier comparisons in the folder, if tables can be made of them."""
+    """Return the results of earlier comparisons in the folder."""
     path = out / SCORES_FILE
     if not path.exists():
         return []
-    try:
-        tasks: Any = read_json(path)["tasks"]
-        result_files(tasks)
-        return list(tasks)
-    except (LookupError, TypeError, AttributeError, ValueError, ZeroDivisionError) as error:
-        raise UnseenError(
-            f"{path} is not a comparison of scores: {error!r}; choose another --out"
-        ) from error
+    content = read_json(path)
+    validate(ScoresFile, content, f"{path} is not a comparison of scores, choose another --out")
+    return list(content["tasks"])
 
 
 def _load_once(runs: Sequence[Run], task: Task, device: str) -> list[tuple[Run, Method]]:

@@ -5,15 +5,16 @@ Run folders are not published, so these files may be all that is left of a run.
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from unseen.errors import UnseenError
+from unseen.reading import read_json_value
 from unseen.report.tables.grid import CONFIG_FIELDS
+from unseen.schema import validate
+from unseen.schema.results import PublishedRunFields, PublishedRunsFile
 from unseen.training.identity import difference
 
 RUNS = "runs.json"
@@ -81,54 +82,37 @@ def read_published_runs(folder: Path) -> list[PublishedRun]:
     """Read the runs of a folder of results."""
     path = folder / RUNS
     try:
-        content = json.loads(path.read_text())
-        return [_parse_run(path, content, run) for run in content["runs"]]
-    except OSError as error:
-        raise UnseenError(
-            f"{path} cannot be read: {error.strerror}; name a folder that `unseen bench` wrote"
-        ) from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        problem = f"{type(error).__name__}: {error}"
-        raise UnseenError(
-            f"{path} is not what `unseen bench` writes ({problem}): name another folder of results"
-        ) from error
+        content = read_json_value(path)
+    except UnseenError as error:
+        raise UnseenError(f"{error}; name a folder that `unseen bench` wrote") from error
+    file = validate(PublishedRunsFile, content, f"{path} is not what `unseen bench` writes")
+    runs = zip(file.runs, content["runs"], strict=True)
+    return [_parse_run(path, file, run, fields) for run, fields in runs]
 
 
-def _parse_run(path: Path, content: dict[str, Any], run: dict[str, Any]) -> PublishedRun:
-    variant = run.get("variant", "default")
+def _parse_run(
+    path: Path, file: PublishedRunsFile, run: PublishedRunFields, fields: dict[str, Any]
+) -> PublishedRun:
     config = {
-        **{name: run[name] for name in CONFIG_FIELDS if name in run},
-        "task": content["task"],
-        "method": run["method"],
-        "variant": variant,
-        "seed": run["seed"],
+        **{name: fields[name] for name in CONFIG_FIELDS if name in fields},
+        "task": file.task,
+        "method": run.method,
+        "variant": run.variant,
+        "seed": run.seed,
     }
-    if not isinstance(run["settings"], dict) or not isinstance(run["loop"], dict):
-        raise ValueError("settings and loop of a run must be tables")
-    figures = {
-        selection: {domain: _check_figure(value) for domain, value in by_domain.items()}
-        for selection, by_domain in run["figures"].items()
-    }
-    of_variant = content.get("variants", {}).get(variant)
+    of_variant = file.variants.get(run.variant)
     return PublishedRun(
         path=path,
-        key=(variant, run["method"], run["setting"], run["seed"]),
+        key=(run.variant, run.method, run.setting, run.seed),
         config=config,
-        metric=content.get("metric", "accuracy"),
-        samples=content.get("samples"),
-        domains=None if of_variant is None else tuple(of_variant["domains"]),
-        figures={"last": figures["last"], **figures},
-        chosen=dict(run["chosen"]),
-        steps=int(run["loop"]["steps"]),
-        seconds=float(run["seconds"]),
+        metric=file.metric,
+        samples=file.samples,
+        domains=None if of_variant is None else tuple(of_variant.domains),
+        figures={"last": run.figures["last"], **run.figures},
+        chosen=run.chosen,
+        steps=run.loop.steps,
+        seconds=run.seconds,
     )
-
-
-def _check_figure(value: Any) -> float:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or not 0 <= value <= 1:
-        raise ValueError(f"a figure must lie in 0..1, not {value!r}")
-    return float(value)
 
 
 def find_published(

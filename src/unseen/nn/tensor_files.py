@@ -11,6 +11,7 @@ from torch import Tensor
 
 from unseen.errors import UnseenError
 from unseen.files import write_atomically
+from unseen.reading import read_safetensors
 
 
 def write_tensors(
@@ -30,14 +31,15 @@ def tensor_bytes(tensors: Mapping[str, Tensor], metadata: dict[str, str] | None 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Read named tensors from one file, on the CPU."""
     try:
-        return safetensors.torch.load(path.read_bytes())
-    except FileNotFoundError:
-        raise UnseenError(f"{path} does not exist") from None
-    except (OSError, safetensors.SafetensorError, ValueError, RuntimeError) as error:
+        return safetensors.torch.load(read_safetensors(path))
+    except (safetensors.SafetensorError, ValueError, RuntimeError, KeyError, TypeError) as error:
         raise UnseenError(f"{path} is not a complete safetensors file: {error}") from error
 
 
 def read_metadata(path: Path) -> dict[str, str]:
     """Read the metadata that was written with the tensors of a file."""
-    with safetensors.safe_open(path, framework="pt") as file:
-        return file.metadata() or {}
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            return file.metadata() or {}
+    except (OSError, safetensors.SafetensorError) as error:
+        raise UnseenError(f"{path} is not a complete safetensors file: {error}") from error

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from unseen.errors import UnseenError
+from unseen.reading import read_json_value
 from unseen.report.tables.text import markdown, percent_with_std
+from unseen.schema import validate
+from unseen.schema.results import RunsPage, SummaryFile
 
 ERM, OURS = "erm", "uncertainty_guided"
 MODEL_METRICS = ("accuracy", "miou")  # summaries also have metrics of scores and of costs
 MAX_COLUMNS = 7  # a task with more domains shows averages only
-FIELDS = (
-    "task", "variant", "method", "setting", "domain", "metric", "selection", "mean", "std", "seeds",
-)  # fmt: skip
 NO_RESULTS = "No published results for this {kind} yet: nothing under `results/` has it."
 
 
@@ -65,23 +63,19 @@ def read_published(folder: Path) -> list[PublishedRow]:
 def _read_summary(path: Path) -> dict[tuple[str, str, str, str, str], list[dict]]:
     """Return the rows by task, variant, method, setting and metric."""
     groups: dict[tuple[str, str, str, str, str], list[dict]] = {}
-    try:
-        for row in json.loads(path.read_text()):
-            if row["selection"] == "last" and row["metric"] in MODEL_METRICS:
-                names = (row["task"], row["variant"], row["method"], row["setting"], row["metric"])
-                groups.setdefault(names, []).append({name: row[name] for name in FIELDS})
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UnseenError(
-            f"{path} is not a summary of results, a list of rows with {', '.join(FIELDS)}: {error}"
-        ) from error
+    content = read_json_value(path)
+    where = f"{path} is not a summary of results"
+    for row in validate(SummaryFile, {"rows": content}, where).rows:
+        if row.selection == "last" and row.metric in MODEL_METRICS:
+            names = (row.task, row.variant, row.method, row.setting, row.metric)
+            groups.setdefault(names, []).append(row.model_dump())
     return groups
 
 
 def _named_averages(path: Path) -> list[str]:
-    try:
-        return list(json.loads(path.read_text()).get("averages", {}))
-    except (OSError, ValueError, AttributeError):
+    if not path.exists():
         return []
+    return list(validate(RunsPage, read_json_value(path), str(path)).averages)
 
 
 def find_erm(published: Sequence[PublishedRow], row: PublishedRow) -> PublishedRow | None:

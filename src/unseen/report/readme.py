@@ -7,9 +7,11 @@ from pathlib import Path
 
 from unseen.errors import UnseenError
 from unseen.files import write_atomically
+from unseen.reading import MB, read_text
 from unseen.report.published import ERM, OURS, PublishedRow, read_published
 from unseen.report.tables.text import markdown
 
+LARGEST_PAGE = 16 * MB
 START, END = "<!-- results -->", "<!-- /results -->"
 HEADER = ["average over unseen domains, %", ERM, OURS, "gain", "best other method", "seeds", "from"]
 
@@ -17,10 +19,7 @@ HEADER = ["average over unseen domains, %", ERM, OURS, "gain", "best other metho
 def update_readme(page: Path, results: Path) -> tuple[bool, str]:
     """Write the table of results into the page; return whether it changed, and the table."""
     table = results_table(read_published(results))
-    try:
-        before = page.read_text()
-    except OSError as error:
-        raise UnseenError(f"{page} cannot be read: {error.strerror}") from error
+    before = read_text(page, LARGEST_PAGE)
     after = replace_between_markers(before, table, page)
     if after != before:
         write_atomically(page, after.encode())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,18 +16,13 @@ from safetensors.numpy import load
 
 from unseen.errors import UnseenError
 from unseen.files import complete_writes
+from unseen.reading import read_json_value, read_safetensors
 from unseen.report.settings import read_config
 from unseen.report.tables.scores import SCORES_FILE
+from unseen.schema import validate
+from unseen.schema.results import RunsPage, ScoresFile, SummaryFile
+from unseen.schema.run_files import RunFields, read_records
 
-REQUIRED = {"run": str, "task": str, "method": str, "seed": int, "loop": dict, "settings": dict}
-OPTIONAL = {
-    "variant": str,
-    "model": dict,
-    "versions": dict,
-    "command": str,
-    "class_names": list,
-    "overrides": dict,
-}
 DOMAIN_SCORE, SCORE_THRESHOLD = "domain_score", "score_threshold"  # records of `unseen evaluate`
 Arrays = dict[str, NDArray[Any]]
 
@@ -149,9 +143,9 @@ def to_rgb(x: NDArray[Any]) -> NDArray[np.uint8]:
 def read_arrays(path: Path) -> Arrays:
     """Return the arrays of a file; empty if it is missing or damaged, so its figure is left out."""
     try:
-        return load(path.read_bytes())
-    except (OSError, ValueError, safetensors.SafetensorError):
-        return {}
+        return load(read_safetensors(path))
+    except (UnseenError, ValueError, TypeError, KeyError, safetensors.SafetensorError):
+        return {}  # numpy has no type for some that safetensors has: KeyError
 
 
 AdaptationResults = tuple[list[dict[str, Any]], dict[str, Any]]  # summary rows, the paper's values
@@ -176,10 +170,12 @@ def read_folders(folders: Sequence[Path]) -> ReportInputs:
     for path in _candidates(folders):
         try:
             complete_writes(path.parent)
-            content = json.loads(path.read_text())
+            content = read_json_value(path)
             if path.name == SCORES_FILE and isinstance(content, dict) and content.get("tasks"):
+                validate(ScoresFile, content, path.name)
                 scores[path.resolve()] = list(content["tasks"])
             elif path.name == "summary.json" and _is_adaptation(content):
+                validate(SummaryFile, {"rows": content}, path.name)
                 adaptations[path.resolve()] = (content, _paper_values(path))
             elif path.name == "config.json" and isinstance(content, dict) and "run" in content:
                 run = _read_run(path.parent, content)
@@ -188,8 +184,6 @@ def read_folders(folders: Sequence[Path]) -> ReportInputs:
                     left_out.append(f"{run.folder}: the same run as {same.folder}")
         except UnseenError as error:
             left_out.append(f"{path.parent}: {error}")
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            left_out.append(f"{path}: cannot be read: {error}")
     if not (runs or scores or adaptations):
         reasons = f": {'; '.join(left_out[:3])}" if left_out else ""
         raise UnseenError(
@@ -214,48 +208,32 @@ def _candidates(folders: Sequence[Path]) -> list[Path]:
 
 def _is_adaptation(rows: Any) -> bool:
     """Only the results of adaptation have metrics of the source beside those of the target."""
-    return isinstance(rows, list) and any(str(row["metric"]).startswith("source_") for row in rows)
+    return isinstance(rows, list) and any(
+        isinstance(row, dict) and str(row.get("metric")).startswith("source_") for row in rows
+    )
 
 
 def _paper_values(summary: Path) -> dict[str, Any]:
     """Return the paper's values from the runs.json beside a summary."""
     path = summary.with_name("runs.json")
-    return json.loads(path.read_text()).get("paper", {}) if path.exists() else {}
+    if not path.exists():
+        return {}
+    return validate(RunsPage, read_json_value(path), path.name).paper
 
 
 def _read_run(folder: Path, config: dict[str, Any]) -> FinishedRun:
-    present = {name: kind for name, kind in OPTIONAL.items() if name in config}
-    for name, kind in {**REQUIRED, **present}.items():
-        if not isinstance(config.get(name), kind):
-            raise UnseenError(f"config.json: {name} must be of type {kind.__name__}")
-    if not isinstance(config["loop"].get("steps"), int):
+    fields = validate(RunFields, config, "config.json")
+    if not isinstance(fields.loop, dict) or type(fields.loop.get("steps")) is not int:
         raise UnseenError("config.json: loop must have the number of steps")
-    if "adapted" in config:
-        domain = config["adapted"].get("domain") if isinstance(config["adapted"], dict) else None
+    if fields.adapted is not None:
         raise UnseenError(
-            f"adapted to {domain} with its labels, so the domain is not unseen; "
-            "`unseen adapt` prints the metrics of adapted models"
+            f"adapted to {fields.adapted.get('domain')} with its labels, so the domain is "
+            "not unseen; `unseen adapt` prints the metrics of adapted models"
         )
     if not (folder / "done").exists():
         raise UnseenError("not finished: continue it with `unseen train --resume`")
     config = read_config(config, "config.json")
-    run = FinishedRun(folder, config, _read_records(folder / "records.jsonl"))
+    run = FinishedRun(folder, config, read_records(folder / "records.jsonl", finite=True))
     if not run.values:
         raise UnseenError(f"no metric on any domain: run `unseen evaluate {folder}`")
     return run
-
-
-def _read_records(path: Path) -> list[dict[str, Any]]:
-    records = []
-    for number, line in enumerate(path.read_text().splitlines(), start=1):
-        try:
-            record = json.loads(line)
-            complete = {"step", "domain", "split", "metric"} <= set(record)
-            value = record["value"]
-            valid = complete and not isinstance(value, bool) and math.isfinite(value)
-        except (ValueError, TypeError, KeyError):
-            valid = False
-        if not valid:
-            raise UnseenError(f"records.jsonl, line {number} is not a record with a finite value")
-        records.append(record)
-    return records

@@ -4,6 +4,7 @@ settings.py builds the schema from constructor signatures, validation.py reports
 migration.py reads the formats of older versions.
 """
 
+from unseen.reading import read_toml
 from unseen.schema.settings import (
     build,
     construct_settings,
@@ -13,7 +14,6 @@ from unseen.schema.settings import (
     merge,
     parse_settings,
     plain,
-    read_toml,
     refuse_unknown,
     settings_schema,
     strict_type,

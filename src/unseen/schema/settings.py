@@ -10,11 +10,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import json
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Union
 
 from pydantic import (
@@ -27,12 +25,8 @@ from pydantic import (
 )
 
 from unseen.errors import UnseenError
-from unseen.schema.validation import Section, group_kind, validate
-
-try:
-    import tomllib
-except ModuleNotFoundError:  # Python 3.10
-    import tomli as tomllib  # type: ignore[import-not-found, no-redef, unused-ignore]
+from unseen.reading import NotJson, check_values, parse_json
+from unseen.schema.validation import Section, group_kind, shorten, validate
 
 
 def hyperparameters(cls: type) -> dict[str, inspect.Parameter]:
@@ -216,17 +210,19 @@ def parse_settings(words: Iterable[str]) -> dict[str, Any]:
         keys = name.split(".")
         if not equals or not all(keys):
             raise UnseenError(f'a setting is written key=value, not "{word}"')
-        value = _parse_value(text)
+        where = f"--set {shorten(name, 80)}"
+        value = _parse_value(text, where)
         for key in reversed(keys):
             value = {key: value}
+        check_values(value, where)
         settings = merge(settings, value)
     return settings
 
 
-def _parse_value(text: str) -> Any:
+def _parse_value(text: str, where: str) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return parse_json(text, where)
+    except NotJson:
         pass
     if text.lower() in ("none", "true", "false"):
         return {"none": None, "true": True, "false": False}[text.lower()]
@@ -250,18 +246,8 @@ def merge(below: Any, above: Any, unions: Mapping[str, GroupUnion] | None = None
         if union and isinstance(new, Mapping):
             old = old if isinstance(old, Mapping) else {"kind": union.default}
             new = {"kind": old.get("kind"), **new}
-            known = union.fields.get(new["kind"], ())
+            kind = new["kind"]  # of any type, until the result is validated
+            known = union.fields.get(kind, ()) if isinstance(kind, str | None) else ()
             old = {field: value for field, value in old.items() if field in known}
         result[name] = merge(old, new)
     return result
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file."""
-    try:
-        content: dict[str, Any] = tomllib.loads(path.read_text())
-        return content
-    except OSError as error:
-        raise UnseenError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise UnseenError(f"{path} is not valid TOML: {error}") from error

@@ -12,6 +12,8 @@ from unseen.errors import UnseenError
 
 Model = TypeVar("Model", bound=BaseModel)
 
+MAX_PROBLEMS = 8  # in one message
+
 
 class Section(BaseModel):
     """Base of all schemas: unknown fields are refused."""
@@ -58,9 +60,15 @@ def _describe_problems(schema: type[BaseModel], problems: list[Any]) -> str:
         else:
             phrases = dict.fromkeys(_expected(entry) for entry, _, _ in entries)
             expected = " or ".join([*phrases, *(["none"] if optional else [])])
-            value = problem["input"]
-            sentences.append(f"{path or 'the content'} must be {expected}, not {value!r}")
-    return "; ".join(sentences)
+            value = shorten(repr(problem["input"]), 200)
+            sentences.append(f"{path or 'the content'} must be {expected}, not {value}")
+    more = [f"and {len(sentences) - MAX_PROBLEMS} more"] if len(sentences) > MAX_PROBLEMS else []
+    return "; ".join(sentences[:MAX_PROBLEMS] + more)
+
+
+def shorten(text: str, length: int) -> str:
+    """Return the text, cut where it is longer."""
+    return text if len(text) <= length else f"{text[:length]}..."
 
 
 def _locate(schema: type[BaseModel], problem: Any) -> tuple[str, type[BaseModel] | None, bool]:
@@ -68,21 +76,34 @@ def _locate(schema: type[BaseModel], problem: Any) -> tuple[str, type[BaseModel]
 
     pydantic's location also names the branches of a union, which users do not write.
     """
-    path, inside, optional = "", [schema], False
+    path, inside, optional, mapping = "", [schema], False, None
     parent: type[BaseModel] | None = schema
     for part in problem["loc"]:
         tagged = [s for s in inside if group_kind(getattr(s, "__group__", None)) == part]
         if isinstance(part, int):
             path += f"[{part}]"
+        elif mapping is not None and part != "[key]":  # a name in a table
+            path, optional = f"{path}.{shorten(part, 80)}", False
+            inside, mapping = _schemas_in(mapping), _values_of(mapping)
         elif owner := next((s for s in inside if part in s.model_fields), None):
             path, parent = f"{path}.{part}".lstrip("."), owner
             annotation = owner.model_fields[part].annotation
             inside, optional = _schemas_in(annotation), type(None) in typing.get_args(annotation)
+            mapping = _values_of(annotation)
         elif tagged:
             inside, optional = tagged, False
         elif problem["type"] == "extra_forbidden" and part == problem["loc"][-1]:
             path, parent = f"{path}.{part}".lstrip("."), inside[0] if inside else None
     return path, parent, optional
+
+
+def _values_of(annotation: Any) -> Any:
+    """Return the type of a table's values, or None if the annotation is not of a table."""
+    if typing.get_origin(annotation) is typing.Annotated:
+        annotation = typing.get_args(annotation)[0]
+    if typing.get_origin(annotation) is not dict:
+        return None
+    return typing.get_args(annotation)[1]
 
 
 def _schemas_in(annotation: Any) -> list[type[BaseModel]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Callable
 from types import ModuleType
 
@@ -18,6 +16,7 @@ from unseen.tasks import (
     google_commands,
     mini_digits,
 )
+from unseen.tasks.own import own_task
 from unseen.tasks.tuning import amazon_shifts, cifar_shifts, digits_shifts, speech_shifts
 
 MODULES: dict[str, ModuleType] = {
@@ -59,16 +58,4 @@ def task_named(spec: str) -> Task:
                 f'{name} has no variant "{variant}"; it has: {", ".join(variants_of(name))}'
             )
         return TASKS[name](*([variant] if slash else []))
-    module, _, function = name.partition(":")
-    if "" not in sys.path:  # a console script does not search the working directory
-        sys.path.append("")  # last, so that it shadows no installed package
-    try:
-        task = getattr(importlib.import_module(module), function)(*([variant] if slash else []))
-    except (ImportError, AttributeError, ValueError, TypeError) as error:
-        raise UnseenError(
-            f'cannot make a task from "{spec}": {error}; name a function that returns a Task, as '
-            "package.module:function, and run in the folder that contains the package"
-        ) from error
-    if not isinstance(task, Task):
-        raise UnseenError(f'"{spec}" must return an unseen.Task, got {type(task).__name__}')
-    return task
+    return own_task(spec)

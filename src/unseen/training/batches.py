@@ -16,6 +16,7 @@ from unseen.api import Batch, Domain
 from unseen.errors import SampleError, UnseenError
 from unseen.nn.batch import inference_batch_size
 from unseen.nn.inputs import describe_type
+from unseen.user_code import describe_error, describe_failure
 
 
 def load_split(domain: Domain, split: str) -> Dataset:
@@ -24,9 +25,8 @@ def load_split(domain: Domain, split: str) -> Dataset:
         data = domain.load(split)
         empty = len(data) == 0  # type: ignore[arg-type]
     except (KeyError, ValueError, IndexError, FileNotFoundError, TypeError) as error:
-        raise UnseenError(
-            f'{domain.name} gives no split "{split}": {type(error).__name__}: {error}'
-        ) from error
+        problem = describe_failure(error) or describe_error(error)
+        raise UnseenError(f'{domain.name} gives no split "{split}": {problem}') from error
     name = f"{domain.name}/{split}"
     if empty:
         raise UnseenError(f"{name} has 0 samples")
@@ -105,7 +105,14 @@ def take(data: Dataset, index: Tensor) -> Batch:
     if isinstance(data, TensorDataset):
         pair = data[index]
     else:
-        pair = default_collate([data[i] for i in index.tolist()])
+        samples = [data[i] for i in index.tolist()]
+        try:
+            pair = default_collate(samples)
+        except (TypeError, RuntimeError, ValueError, KeyError) as error:
+            raise UnseenError(
+                f"samples of {type(data).__name__} cannot be stacked to a batch: "
+                f"{describe_error(error)}; a data set gives pairs (x, y), x of one shape for all"
+            ) from error
     with samples_named(data, index):
         return Batch.of(pair)
 

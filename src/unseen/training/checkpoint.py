@@ -15,7 +15,7 @@ from unseen.api import Method
 from unseen.detection.accuracy import FILE as ESTIMATOR
 from unseen.detection.accuracy import AccuracyEstimator
 from unseen.detection.registry import make_detector
-from unseen.errors import UnseenError
+from unseen.errors import UnseenError, naming
 from unseen.files import json_bytes, read_json, read_together, replace_files, write_atomically
 from unseen.nn.finite import find_not_finite
 from unseen.nn.tensor_files import read_metadata, read_tensors, tensor_bytes
@@ -117,17 +117,15 @@ def load_detector(
     """Give the method the detector that was saved with it."""
     options = dict(metadata)
     name = options.pop("detector", None)
-    if name is None:  # 0.1 wrote no name; only one detector had tensors of a reader
-        reader = any(key.startswith("reader/") for key in tensors)
-        detector = net.make_detector("embedding" if reader else "site")
-    elif name == net.detector.name:
-        detector = net.detector
-    else:
-        detector = make_detector(name, net, **options)
-    try:
+    with naming(str(path)):
+        if name is None:  # 0.1 wrote no name; only one detector had tensors of a reader
+            reader = any(key.startswith("reader/") for key in tensors)
+            detector = net.make_detector("embedding" if reader else "site")
+        elif name == net.detector.name:
+            detector = net.detector
+        else:
+            detector = make_detector(name, net, options)
         detector.load_state_dict(tensors)
-    except UnseenError as error:
-        raise UnseenError(f"{path}: {error}") from error
     net.detector = detector
 
 
@@ -151,9 +149,11 @@ def load_method(folder: Path, model: nn.Module) -> Method:
     content, weights, detector = read_together(folder, CONFIG, lambda: _read_files(folder))
     where = str(folder / CONFIG)
     config = validate(MethodConfig, migrate_method_config(content, where), where)
-    kind = method_named(config.method)
+    with naming(where):
+        kind = method_named(config.method)
     settings = construct_settings(kind.settings_of(), config.settings, where, kind.name)
-    net = kind(model, **settings)
+    with naming(where):
+        net = kind(model, **settings)
     load_weights(net, weights, folder / MODEL)
     if detector is not None:
         load_detector(net, folder / SOURCE, *detector)

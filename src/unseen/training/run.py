@@ -19,35 +19,26 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from pydantic import ConfigDict
 from torch import nn
 
 from unseen.api import Method, Task
 from unseen.checks import check_path
 from unseen.errors import UnseenError
 from unseen.files import append, complete_writes, read_json, write_atomically
-from unseen.schema import Section, construct_settings, validate
+from unseen.schema import construct_settings, validate
+from unseen.schema.run_files import RunFields, read_records
 from unseen.training.checkpoint import CONFIG, load_method, migrate_method_config
 from unseen.training.config import LoopSettings, model_settings
 from unseen.training.identity import difference
 from unseen.training.machine import pick_device
 
 RECORDS, DONE = "records.jsonl", "done"
-RECORD = ("run", "step", "domain", "split", "metric", "value")
 
 
-class RunConfig(Section):
+class RunConfig(RunFields):
     """What config.json of a run must hold; it also records versions and the machine."""
 
-    model_config = ConfigDict(extra="allow")
-
-    run: str
-    task: str
-    method: str
-    seed: int
     loop: LoopSettings
-    settings: dict[str, Any]
-    model: dict[str, Any] = {}  # noqa: RUF012
 
 
 class Run:
@@ -96,24 +87,7 @@ class Run:
     def records(self) -> list[dict[str, Any]]:
         """Read records.jsonl."""
         complete_writes(self.folder)
-        path = self.folder / RECORDS
-        try:
-            lines = path.read_text().splitlines() if path.exists() else []
-        except (OSError, ValueError) as error:
-            raise UnseenError(f"{path} cannot be read: {error}") from error
-        records = []
-        for number, line in enumerate(lines, start=1):
-            try:
-                record = json.loads(line)
-                records.append({name: record[name] for name in RECORD})
-            except (ValueError, KeyError, TypeError):
-                # A killed process leaves a torn last line, which a resumed run rewrites.
-                if number < len(lines):
-                    names = ", ".join(RECORD)
-                    raise UnseenError(
-                        f"{path}, line {number} is not a record: {names} as JSON"
-                    ) from None
-        return records
+        return read_records(self.folder / RECORDS, torn=True)
 
     def append(self, records: list[dict[str, Any]]) -> None:
         """Add records to records.jsonl."""

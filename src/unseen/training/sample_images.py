@@ -21,6 +21,7 @@ def pixels(x: tuple[Tensor, ...], count: int) -> Tensor | None:
         or first.dim() != 4
         or not first.is_floating_point()
         or first.shape[1] not in (1, 3)
+        or not first.numel()
     ):
         return None
     if not (float(first.min()) >= 0 and float(first.max()) <= 1):

@@ -1,0 +1,26 @@
+"""Look at a batch of any size in pieces of a few sizes, so that memory stays bounded.
+
+A pass needs buffers of the size of its batch. Batches of ever new sizes make the C library's heap
+grow: no freed buffer has the size of the next one. Pieces of a few sizes reuse the same buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from unseen.detection.detector import Detector, Look
+from unseen.nn.batch import inference_batch_size
+from unseen.nn.inputs import inputs
+
+
+def look_in_pieces(detector: Detector, x: Any) -> Iterator[Look]:
+    """Yield the looks at consecutive pieces of x; their sizes are powers of two."""
+    values = inputs(x)
+    start, total = 0, len(values[0])
+    largest = inference_batch_size(values) if total else 0
+    while start < total:
+        size = 1 << (min(largest, total - start).bit_length() - 1)
+        piece = tuple(t[start : start + size] for t in values)
+        yield detector.look(piece if isinstance(x, list | tuple) else piece[0])
+        start += size
