@@ -47,7 +47,7 @@ def test_tolerance_decides_between_shifted_and_failing(net):
 
 
 def test_source_is_called_failing_at_most_at_the_stated_rate(net):
-    x, y = bars(3000, 43)
+    x, _ = bars(3000, 43)
     rate, batches = 0.05, x.split(50)
     failing = sum(net.verdict(b, rate=rate).verdict == "failing" for b in batches)
     slack = 3 * (rate * (1 - rate) / len(batches)) ** 0.5

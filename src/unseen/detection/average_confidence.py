@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from torch import Tensor
 
 from unseen.detection.confidence_detector import ConfidenceDetector
@@ -12,7 +14,7 @@ class AverageConfidence(ConfidenceDetector):
     name = "average_confidence"
     summary = "1 - the highest class probability, scaled by a temperature fitted on the source"
     paper = "Guo et al., On Calibration of Modern Neural Networks, ICML 2017"
-    numbers = ("temperature",)
+    numbers: ClassVar[tuple[str, ...]] = ("temperature",)
 
     temperature: float
 

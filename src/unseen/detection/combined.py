@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unseen.detection.accuracy_points import MIXTURES, Point, with_mixtures
 from unseen.detection.confidence_detector import ConfidenceDetector
@@ -109,7 +110,7 @@ def fit_combined(
     direct = np.array([_line(signals[name]) for name in DIRECT])
     doc = np.array(_line(signals["doc"]))
 
-    def fitted(chosen: Floats, at: Floats) -> Combined:
+    def fitted(chosen: NDArray[np.bool_], at: Floats) -> Combined:
         part, goals = at[chosen], accuracies[chosen]
         weights = np.ones(len(part))
         weights[0] = max(1.0, SOURCE_WEIGHT * len(part))
@@ -143,7 +144,7 @@ def _mixed_scores(scores: Floats, points: Sequence[Point]) -> Floats:
     mixtures = [
         (1 - share) * scores[0] + share * score for score in scores[1:] for share in MIXTURES
     ]
-    return np.concatenate([scores, mixtures])
+    return np.concatenate([scores, np.array(mixtures)])
 
 
 def _cover(combined: Combined, scores: Floats, kinds: Sequence[Sequence[str]]) -> None:
@@ -160,7 +161,7 @@ def _cover(combined: Combined, scores: Floats, kinds: Sequence[Sequence[str]]) -
 
 def _transformed(names: Sequence[str], scores: Floats) -> Floats:
     """Return scores on a scale for distances: noise scores span orders of magnitude."""
-    result = scores.copy()
+    result: Floats = scores.copy()
     for j, name in enumerate(names):
         if name in ("sigma", "embedding_shift"):
             result[:, j] = np.log(np.maximum(scores[:, j], 1e-3))

@@ -46,7 +46,8 @@ class ConfidenceDetector(Detector):
     def features_of(self, logits: Tensor, watched: Any) -> Tensor:
         self.check_fitted()
         rows = sampled_rows(logits)
-        return self.row_features(rows.flatten(0, 1)).unflatten(0, rows.shape[:2]).mean(1)
+        features = self.row_features(rows.flatten(0, 1))
+        return features.reshape(*rows.shape[:2], features.shape[1]).mean(1)
 
     @property
     def is_fitted(self) -> bool:

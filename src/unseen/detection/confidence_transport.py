@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -21,7 +22,7 @@ class ConfidenceTransport(ConfidenceDetector):
     paper = (
         "Lu et al., Characterizing Out-of-Distribution Error via Optimal Transport, NeurIPS 2023"
     )
-    numbers = ("temperature", "marginal")
+    numbers: ClassVar[tuple[str, ...]] = ("temperature", "marginal")
 
     temperature: float
     marginal: Tensor  # (C,)
@@ -43,7 +44,7 @@ class ConfidenceTransport(ConfidenceDetector):
 class ThresholdedTransport(ConfidenceTransport):
     name = "cott"
     summary = "fraction of transported confidences below a threshold fitted on the source"
-    numbers = ("temperature", "marginal", "threshold_of_confidence")
+    numbers: ClassVar[tuple[str, ...]] = ("temperature", "marginal", "threshold_of_confidence")
 
     threshold_of_confidence: float
 

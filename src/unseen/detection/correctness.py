@@ -8,6 +8,7 @@ shifts of them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -25,7 +26,7 @@ class Correctness(ConfidenceDetector):
     name = "correctness"
     summary = "1 - the probability of a correct prediction, by logistic regression"
     paper = "ours; Platt, Probabilistic Outputs for Support Vector Machines, 1999, for the form"
-    numbers = ("temperature", "weight", "bias")
+    numbers: ClassVar[tuple[str, ...]] = ("temperature", "weight", "bias")
 
     temperature: float
     weight: Tensor  # (inputs,)

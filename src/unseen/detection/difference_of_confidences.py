@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from torch import Tensor
 
 from unseen.detection.average_confidence import AverageConfidence
@@ -13,7 +15,7 @@ class DifferenceOfConfidences(AverageConfidence):
     name = "doc"
     summary = "loss of average confidence against the source"
     paper = "Guillory et al., Predicting with Confidence on Unseen Distributions, ICCV 2021"
-    numbers = ("temperature", "source_confidence", "source_accuracy")
+    numbers: ClassVar[tuple[str, ...]] = ("temperature", "source_confidence", "source_accuracy")
 
     source_confidence: float
     source_accuracy: float

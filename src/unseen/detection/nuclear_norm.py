@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from torch import Tensor
 
 from unseen.detection.confidence_detector import ConfidenceDetector
@@ -15,7 +17,7 @@ class NuclearNorm(ConfidenceDetector):
     name = "nuclear_norm"
     summary = "1 - the scaled nuclear norm of the matrix of class probabilities"
     paper = "Deng et al., Confidence and Dispersity Speak, ICML 2023"
-    numbers = ("temperature",)
+    numbers: ClassVar[tuple[str, ...]] = ("temperature",)
 
     temperature: float
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from torch import Tensor
 
 from unseen.detection.confidence_detector import ConfidenceDetector
@@ -15,7 +17,7 @@ class ThresholdedConfidence(ConfidenceDetector):
         "Garg et al., Leveraging Unlabeled Data to Predict Out-of-Distribution Performance, "
         "ICLR 2022"
     )
-    numbers = ("temperature", "threshold_of_confidence")
+    numbers: ClassVar[tuple[str, ...]] = ("temperature", "threshold_of_confidence")
 
     temperature: float
     threshold_of_confidence: float

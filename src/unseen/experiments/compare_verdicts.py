@@ -27,6 +27,7 @@ from unseen.detection.max_softmax import MaxSoftmax
 from unseen.detection.one_pass import Observation
 from unseen.detection.synthetic_shifts import (
     Shift,
+    TensorShift,
     _shift_images,
     _shift_tensors,
     add_noise,
@@ -134,7 +135,7 @@ def weak_shifts(x: tuple[Tensor, ...]) -> dict[str, Shift]:
     """Return shifts that often cost little: of images, of counts, or of other numbers."""
     if len(x) == 1 and x[0].dim() == 4:
         pixel = 1 / min(x[0].shape[2:])
-        table = {
+        table: dict[str, tuple[TensorShift, float]] = {
             "noise 0.02": (add_noise, 0.02),
             "noise 0.05": (add_noise, 0.05),
             "10 % darker": (darken, 0.9),

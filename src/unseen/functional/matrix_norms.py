@@ -23,9 +23,10 @@ def nuclear_norm(moments: Tensor) -> Tensor:
     Deng, Suh, Gould and Zheng, Confidence and Dispersity Speak, ICML 2023.
     """
     classes = round(moments.shape[-1] ** 0.5)
-    matrix = moments.double().unflatten(-1, (classes, classes))
+    matrix = moments.double().reshape(*moments.shape[:-1], classes, classes)
     values = torch.linalg.eigvalsh((matrix + matrix.mT) / 2)
-    return (values.clamp_min(0).sqrt().sum(-1) / classes**0.5).to(moments)
+    norm: Tensor = values.clamp_min(0).sqrt().sum(-1) / classes**0.5
+    return norm.to(moments)
 
 
 def softrun(logits: Tensor, exponential: bool) -> Tensor:
