@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 from toy_domains import BarNet, bars, make
 
-from unseen import ERM, DomainMonitor, UnseenError
+from unseen import ERM, AccuracyEstimator, DomainMonitor, UnseenError
 from unseen.cli import app
 from unseen.cli.options import stdout_for_results_only
 from unseen.detection.detector import Detector, Look
@@ -328,3 +329,48 @@ def test_command_shows_a_drift(trained, capsys):
 def test_command_names_bad_arguments(trained, words, text):
     with pytest.raises(UnseenError, match=text):
         invoke("monitor", str(trained), "--task", "toy_domains:make", *words)
+
+
+# ---- verdicts
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory):
+    net = train(make(), "uncertainty_guided", tmp_path_factory.mktemp("judged") / "run",
+                progress=False).load(make())  # fmt: skip
+    return net, AccuracyEstimator.fit(net, [bars(300, 2)], samples=100)
+
+
+def test_readings_have_verdicts_and_a_shift_ends_them_being_ok(judged):
+    net, estimator = judged
+    monitor = DomainMonitor(net, batch=64, estimator=estimator)
+    clean = [monitor.update(bars(64, 300 + i)[0]) for i in range(5)]
+    assert [r.verdict for r in clean].count("ok") >= 4
+    assert monitor.compute().predicted_accuracy == pytest.approx(
+        estimator.source_accuracy, abs=0.05
+    )
+    shifted = monitor.update(bars(64, 400, grain=0.6)[0])
+    assert shifted.verdict in ("failing", "unknown") and shifted.alarm
+    low, high = shifted.interval
+    assert low <= shifted.predicted_accuracy <= high
+
+
+def test_verdict_of_a_stream_is_that_of_all_its_samples(judged, tmp_path):
+    net, estimator = judged
+    x, _ = bars(128, 500, grain=0.2)
+    parts = [DomainMonitor(net, estimator=estimator) for _ in range(2)]
+    for monitor, piece in zip(parts, x.split(64), strict=True):
+        monitor.update(piece)
+    parts[0].save(tmp_path / "monitor.safetensors")
+    first = DomainMonitor.load(tmp_path / "monitor.safetensors", net, estimator=estimator)
+    first.merge(parts[1])
+    whole = estimator.estimate(x)
+    assert first.compute().predicted_accuracy == pytest.approx(whole.accuracy, abs=1e-6)
+    assert DomainMonitor(net).update(x).verdict is None
+
+
+def test_estimator_of_another_method_is_refused(judged):
+    net, estimator = judged
+    other = copy.deepcopy(net)
+    with pytest.raises(UnseenError, match="another method"):
+        DomainMonitor(other, estimator=estimator)

@@ -11,7 +11,7 @@ import torch
 from tiny import TinyNet, tiny_batch
 
 import unseen
-from unseen.detection.chunks import look_in_pieces
+from unseen.detection.chunks import pieces_of
 
 BOUND_MB = 40
 
@@ -58,7 +58,7 @@ def test_pieces_give_the_same_predictions_and_features(n):
     torch.manual_seed(0)
     net = unseen.ERM(TinyNet(norm=True)).eval()
     x = tiny_batch(n).x[0]
-    whole, looks = net.detector.look(x), list(look_in_pieces(net.detector, x))
+    whole, looks = net.detector.look(x), list(pieces_of(x, net.detector.look))
     assert {len(look.logits).bit_count() for look in looks} == {1}
     assert sum(len(look.logits) for look in looks) == n
     torch.testing.assert_close(torch.cat([look.logits for look in looks]), whole.logits)

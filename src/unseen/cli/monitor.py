@@ -9,7 +9,17 @@ from typing import Any
 import torch
 
 from unseen.api import Batch, Domain
-from unseen.cli.options import Count, Device, Json, RunFolder, Seed, TaskWord, emit, say, task_of
+from unseen.cli.options import (
+    Count,
+    Device,
+    Json,
+    RunFolder,
+    Seed,
+    TaskWord,
+    emit,
+    say,
+    task_of,
+)
 from unseen.detection.monitor import Reading
 from unseen.errors import UnseenError
 from unseen.experiments.monitor_run import open_monitor
@@ -26,12 +36,13 @@ def monitor(
     batch: Count = 64,
     memory: Count = 20,
     false_alarm_rate: float = 0.01,
+    verdicts: bool = True,
     seed: Seed = 0,
     task: TaskWord = None,
     device: Device = "auto",
     json_: Json = False,
 ) -> None:
-    """Stream a domain's samples through a run, batch by batch; print scores and alarms.
+    """Stream a domain's samples through a run, batch by batch; print scores and verdicts.
 
     Parameters
     ----------
@@ -45,12 +56,14 @@ def monitor(
         Length of the slow score in batches; it detects a drift too small for one batch to show.
     false_alarm_rate
         Maximum rate of alarms on source batches.
+    verdicts
+        Judge every batch: ok, shifted, failing or unknown. Without, only scores and alarms.
     """
     chosen_task = task_of(Run(run), task)
     check_seed(seed)
     domains = [chosen_task.domain(name) for name in (domain, then) if name is not None]
     settings = {"batch": batch, "memory": memory, "false_alarm_rate": false_alarm_rate}
-    stream = open_monitor(run, chosen_task, device=device, **settings)
+    stream = open_monitor(run, chosen_task, device=device, verdicts=verdicts, **settings)
     detector = stream.detector
     if not detector.reads_learned_noise:
         say(f"this run has no learned sigma; the score is a fallback: {detector.name}")
@@ -96,4 +109,6 @@ def _line(domain: str, r: Reading) -> str:
     scores = f"score {r.score:.4f} of {r.threshold:.4f}"
     slow = f"slow {r.slow_score:.4f} of {r.slow_threshold:.4f}"
     end = "ALARM: " + ", ".join(alarms) if alarms else "-"
+    if r.verdict is not None and r.predicted_accuracy is not None:
+        end = f"{r.verdict:<8s} {100 * r.predicted_accuracy:5.1f} %   {end}"
     return f"{r.batch:5d}  {domain:<12s} {scores}   {slow}   {end}"

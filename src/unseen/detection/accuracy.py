@@ -88,7 +88,7 @@ class AccuracyEstimator:
         shifted = Batch(tuple(t[:few] for t in source.x), source.y[:few])
         points = collect_points(one_pass, shifted, seen.take(torch.arange(few)), shifts, ignore)
         without_kind = fit_correctness(one_pass, points, seen)
-        source_scores = _scores(one_pass, _moments(seen))
+        source_scores = _scores(one_pass, seen.moments)
         combined = fit_combined(
             one_pass.signals, points, without_kind, source_scores, seen.accuracy
         )
@@ -102,7 +102,7 @@ class AccuracyEstimator:
 
     def estimate_from(self, observation: Observation, level: float = LEVEL) -> Estimate:
         """Estimate the accuracy from an observation of the samples."""
-        return self.estimate_moments(_moments(observation), level)
+        return self.estimate_moments(observation.moments, level)
 
     def estimate_moments(self, moments: dict[str, Moments], level: float = LEVEL) -> Estimate:
         """Estimate the accuracy from the moments of every signal's features."""
@@ -164,10 +164,6 @@ def estimate_accuracy(
 
 def _scores(one_pass: OnePass, moments: dict[str, Moments]) -> dict[str, float]:
     return {name: moments[name].score(detector) for name, detector in one_pass.signals.items()}
-
-
-def _moments(observation: Observation) -> dict[str, Moments]:
-    return {name: Moments.of(features) for name, features in observation.features.items()}
 
 
 def _random_samples(held_out: Iterable[Any], samples: int, seed: int) -> Batch:

@@ -100,7 +100,7 @@ def fit_correctness(
 
 
 def _point(one_pass: OnePass, kinds: tuple[str, ...], seen: Observation) -> Point:
-    moments = {name: Moments.of(features) for name, features in seen.features.items()}
+    moments = seen.moments
     if bad := [name for name, m in moments.items() if not m.mean.isfinite().all()]:
         raise UnseenError(
             f"{bad[0]} under {' + '.join(kinds) or 'no shift'} is not finite: look for NaN in the "

@@ -6,21 +6,22 @@ grow: no freed buffer has the size of the next one. Pieces of a few sizes reuse 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
-from unseen.detection.detector import Detector, Look
 from unseen.nn.batch import inference_batch_size
 from unseen.nn.inputs import inputs
 
+T = TypeVar("T")
 
-def look_in_pieces(detector: Detector, x: Any) -> Iterator[Look]:
-    """Yield the looks at consecutive pieces of x; their sizes are powers of two."""
+
+def pieces_of(x: Any, look: Callable[[Any], T]) -> Iterator[T]:
+    """Yield what `look` returns for consecutive pieces of x; their sizes are powers of two."""
     values = inputs(x)
     start, total = 0, len(values[0])
     largest = inference_batch_size(values) if total else 0
     while start < total:
         size = 1 << (min(largest, total - start).bit_length() - 1)
         piece = tuple(t[start : start + size] for t in values)
-        yield detector.look(piece if isinstance(x, list | tuple) else piece[0])
+        yield look(piece if isinstance(x, list | tuple) else piece[0])
         start += size

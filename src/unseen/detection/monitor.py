@@ -17,17 +17,21 @@ import importlib
 import math
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from unseen.checks import check_fraction, check_int
-from unseen.detection.chunks import look_in_pieces
-from unseen.detection.detector import detector_of
+from unseen.checks import check_fraction, check_int, check_number
+from unseen.detection.accuracy import AccuracyEstimator
+from unseen.detection.chunks import pieces_of
+from unseen.detection.detector import Detector, detector_of
 from unseen.detection.legacy import warn
 from unseen.detection.monitor_file import MonitorState, read_monitor, write_monitor
+from unseen.detection.one_pass import Moments, Observation
+from unseen.detection.verdict import TOLERANCE, Outcome, outcome
 from unseen.errors import SampleError, UnseenError
 from unseen.nn.inputs import inputs
 
@@ -46,10 +50,15 @@ class Reading:
     slow_threshold: float
     batch_alarm: bool
     slow_alarm: bool
+    verdict: Outcome | None = None  # with an accuracy estimator
+    predicted_accuracy: float | None = None
+    interval: tuple[float, float] | None = None  # of the accuracy, at 90 %
 
     @property
     def alarm(self) -> bool:
-        return self.batch_alarm or self.slow_alarm
+        """Whether the batch is shifted or worse."""
+        worse = self.verdict in ("failing", "unknown")
+        return self.batch_alarm or self.slow_alarm or worse
 
 
 @dataclass(frozen=True)
@@ -63,10 +72,15 @@ class StreamSummary:
     threshold: float
     slow_score: float  # of the forgetting mean
     slow_threshold: float
+    verdict: Outcome | None = None  # on all samples, with an accuracy estimator
+    predicted_accuracy: float | None = None
+    interval: tuple[float, float] | None = None
 
     @property
     def alarm(self) -> bool:
-        return self.score > self.threshold or self.slow_score > self.slow_threshold
+        """Whether the stream is shifted or worse."""
+        shifted = self.score > self.threshold or self.slow_score > self.slow_threshold
+        return shifted or self.verdict in ("failing", "unknown")
 
 
 class DomainMonitor:
@@ -81,6 +95,8 @@ class DomainMonitor:
         batch: the usual batch size; others are accepted.
         memory: length of the forgetting mean, in batches.
         history: number of readings to keep.
+        estimator: an accuracy estimator of the method; every reading then has a verdict.
+        tolerance: loss of accuracy against the source that is still fine.
     """
 
     def __init__(
@@ -91,8 +107,12 @@ class DomainMonitor:
         false_alarm_rate: float = 0.01,
         memory: int = 20,
         history: int = 1000,
+        estimator: AccuracyEstimator | None = None,
+        tolerance: float = TOLERANCE,
     ) -> None:
         self.detector = detector_of(net)
+        self.tolerance = check_number("tolerance", tolerance, 0)
+        self.estimator = _checked(estimator, self.detector)
         statistics = self.detector.calibrated()
         check_fraction("the false-alarm rate", false_alarm_rate)
         self.decay = 1 - 1 / check_int("memory", memory, 1)
@@ -116,6 +136,7 @@ class DomainMonitor:
         self._total = torch.zeros(features, dtype=torch.float64)  # sum of all features
         self._sum = torch.zeros(features, dtype=torch.float64)  # S
         self._weight = self._squares = 0.0  # W, V
+        self._moments: dict[str, Moments] = {}  # of every signal of the estimator
         self.history.clear()
 
     def update(self, x: Any) -> Reading:
@@ -124,13 +145,12 @@ class DomainMonitor:
         if n == 0:
             raise UnseenError("a batch of the stream is empty: it needs at least one sample")
         try:
-            looks = list(look_in_pieces(self.detector, x))
+            features, moments = self._look(x)
         except SampleError as error:
             raise UnseenError(
                 f"batch {self.seen + 1} of the stream is not finite, {error}; the batch was not "
                 "counted, the monitor can continue"
             ) from None
-        features = torch.cat([look.features.double().cpu() for look in looks])
         if not features.isfinite().all():
             raise UnseenError(
                 f"batch {self.seen + 1} of the stream has scores that are not finite: look for NaN "
@@ -146,7 +166,10 @@ class DomainMonitor:
         score, threshold = self._score(total / n), self.threshold(n)
         slow, slow_threshold = self._slow()
         alarms = score > threshold, slow > slow_threshold
-        reading = Reading(self.seen, n, score, threshold, slow, slow_threshold, *alarms)
+        self._moments = _merged(self._moments, moments)
+        judged = self._judge(moments, any(alarms))
+        scores = (self.seen, n, score, threshold, slow, slow_threshold)
+        reading = Reading(*scores, *alarms, **judged)
         self.alarms += reading.alarm
         self.history.append(reading)
         return reading
@@ -157,7 +180,34 @@ class DomainMonitor:
             raise UnseenError("the monitor has seen no batch yet: call update(x) first")
         score, threshold = self._score(self._total / self.samples), self.threshold(self.samples)
         slow = self._slow()
-        return StreamSummary(self.seen, self.samples, self.alarms, score, threshold, *slow)
+        counted = next(iter(self._moments.values())).n if self._moments else 0
+        # A stream continued from a file without moments is not judged as a whole.
+        moments = self._moments if counted == self.samples else {}
+        judged = self._judge(moments, score > threshold or slow[0] > slow[1])
+        counts = self.seen, self.samples, self.alarms
+        return StreamSummary(*counts, score, threshold, *slow, **judged)
+
+    def _look(self, x: Any) -> tuple[Tensor, dict[str, Moments]]:
+        """Return the features of a batch, and the moments of every signal, from one pass."""
+        if self.estimator is None:
+            looks = pieces_of(x, self.detector.look)
+            return torch.cat([look.features.double().cpu() for look in looks]), {}
+        one_pass = self.estimator.one_pass
+        observe = partial(one_pass.observe, own=self.detector)
+        seen = Observation.concatenate([*pieces_of(inputs(x), observe)])
+        assert seen.own is not None
+        return seen.own.double(), seen.moments
+
+    def _judge(self, moments: dict[str, Moments], shifted: bool) -> dict[str, Any]:
+        if self.estimator is None or not moments:
+            return {}
+        estimate = self.estimator.estimate_moments(moments)
+        found = outcome(shifted, estimate, self.estimator, self.tolerance, self.false_alarm_rate)
+        return {
+            "verdict": found,
+            "predicted_accuracy": estimate.accuracy,
+            "interval": (estimate.low, estimate.high),
+        }
 
     def merge(self, other: DomainMonitor) -> None:
         """Add the stream of another monitor of the same detector and settings.
@@ -187,6 +237,7 @@ class DomainMonitor:
         self.seen += other.seen
         self.samples += other.samples
         self.alarms += other.alarms
+        self._moments = _merged(self._moments, other._moments)
         self.history.extend(other.history)
 
     @property
@@ -222,11 +273,19 @@ class DomainMonitor:
             sum=self._sum,
             total=self._total,
             source_mean=self.detector.calibrated().mean.double().cpu(),
+            moments=self._moments,
         )
         write_monitor(Path(path), state)
 
     @classmethod
-    def load(cls, path: str | Path, net: Any) -> DomainMonitor:
+    def load(
+        cls,
+        path: str | Path,
+        net: Any,
+        *,
+        estimator: AccuracyEstimator | None = None,
+        tolerance: float = TOLERANCE,
+    ) -> DomainMonitor:
         """Continue a saved stream with the same method; held-out samples are not needed.
 
         A file of 0.1 has no sums over all samples: `compute` then covers the batches from here on.
@@ -237,6 +296,9 @@ class DomainMonitor:
         monitor = cls.__new__(cls)
         monitor.detector, monitor.decay = detector, state.decay
         monitor.false_alarm_rate = state.false_alarm_rate
+        monitor.estimator = _checked(estimator, detector)
+        monitor.tolerance = check_number("tolerance", tolerance, 0)
+        monitor._moments = state.moments
         monitor.history = deque(maxlen=state.history)
         monitor.thresholds = state.thresholds
         monitor.seen, monitor.samples, monitor.alarms = state.seen, state.samples, state.alarms
@@ -252,6 +314,19 @@ class DomainMonitor:
         module = importlib.import_module("unseen.experiments.monitor_run")
         monitor: DomainMonitor = module.open_monitor(folder, task, **settings)
         return monitor
+
+
+def _checked(estimator: AccuracyEstimator | None, detector: Detector) -> AccuracyEstimator | None:
+    if estimator is not None and not estimator.matches(detector):
+        raise UnseenError("this estimator was fitted with another method: fit it again")
+    return estimator
+
+
+def _merged(a: dict[str, Moments], b: dict[str, Moments]) -> dict[str, Moments]:
+    """Return the moments of both; of one if the other has none."""
+    if not a or not b:
+        return dict(a or b)
+    return {name: a[name].merge(b[name]) for name in a}
 
 
 def threshold_sizes(batch: int, decay: float) -> list[int]:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from unseen.checks import LARGEST_INT
+from unseen.detection.one_pass import Moments
 from unseen.errors import UnseenError
 from unseen.nn.tensor_files import read_tensors, write_tensors
 
 NUMBERS = ("decay", "false_alarm_rate", "seen", "weight", "squares", "history")
 COUNTS = ("samples", "alarms")
 KEYS = {"numbers", "sizes", "thresholds", "sum", "source_mean"}
+MOMENTS = "moments/"  # prefix, with an accuracy estimator
 KEYS_SINCE_0_2 = {"counts", "total"}
 INTEGERS = ("sizes", "counts")  # int64; all others are float64
 
@@ -35,6 +37,7 @@ class MonitorState:
     sum: Tensor  # (F,)
     total: Tensor  # (F,)
     source_mean: Tensor  # (F,)
+    moments: dict[str, Moments] = field(default_factory=dict)  # of signals, by name
 
 
 def write_monitor(path: Path, state: MonitorState) -> None:
@@ -49,12 +52,19 @@ def write_monitor(path: Path, state: MonitorState) -> None:
         "counts": torch.tensor([getattr(state, name) for name in COUNTS]),
         "total": state.total,
     }
+    for name, moments in state.moments.items():
+        count = torch.tensor([float(moments.n)], dtype=torch.float64)
+        rows = [moments.mean, moments.variance, count.expand(len(moments.mean))]
+        tensors[f"{MOMENTS}{name}"] = torch.stack(rows)
     write_tensors(path, tensors)
 
 
 def read_monitor(path: Path, source_mean: Tensor) -> MonitorState:
     """Read a state and check that it belongs to a detector with this mean of the source."""
     tensors = read_tensors(path)
+    moments = {
+        key.removeprefix(MOMENTS): tensors.pop(key) for key in [*tensors] if key.startswith(MOMENTS)
+    }
     if set(tensors) not in (KEYS, KEYS | KEYS_SINCE_0_2) or tensors["numbers"].shape != (6,):
         raise UnseenError(f"{path} is not a saved monitor: it holds {', '.join(tensors)}")
     for name, tensor in tensors.items():
@@ -68,7 +78,7 @@ def read_monitor(path: Path, source_mean: Tensor) -> MonitorState:
         raise UnseenError(
             f"{path} was saved with another method: its source statistics are different"
         )
-    if not _is_sound(tensors):
+    if not (_is_sound(tensors) and all(map(_are_moments, moments.values()))):
         raise UnseenError(f"{path} is a damaged monitor: its numbers are invalid; make a new one")
     decay, rate, seen, weight, squares, history = tensors["numbers"].tolist()
     samples, alarms = tensors["counts"].tolist()
@@ -86,7 +96,13 @@ def read_monitor(path: Path, source_mean: Tensor) -> MonitorState:
         sum=tensors["sum"],
         total=tensors["total"],
         source_mean=saved_mean,
+        moments={name: Moments(int(t[2, 0]), t[0], t[1]) for name, t in moments.items()},
     )
+
+
+def _are_moments(t: Tensor) -> bool:
+    shaped = t.dim() == 2 and t.shape[0] == 3 and t.shape[1] > 0
+    return shaped and bool(t.isfinite().all()) and bool((t[1:] >= 0).all())
 
 
 def _is_sound(tensors: dict[str, Tensor]) -> bool:

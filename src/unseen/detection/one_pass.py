@@ -93,6 +93,11 @@ class Observation:
             raise UnseenError("every label of these samples is the ignored one")
         return float(self.correct[self.counted].double().mean())
 
+    @property
+    def moments(self) -> dict[str, Moments]:
+        """Moments of every signal's features."""
+        return {name: Moments.of(features) for name, features in self.features.items()}
+
     @classmethod
     def concatenate(cls, parts: Sequence[Observation]) -> Observation:
         """Return the observation of all samples of several."""
