@@ -62,6 +62,8 @@ def monitor(
     chosen_task = task_of(Run(run), task)
     check_seed(seed)
     domains = [chosen_task.domain(name) for name in (domain, then) if name is not None]
+    for chosen in domains:
+        _check_batch(chosen, batch)
     settings = {"batch": batch, "memory": memory, "false_alarm_rate": false_alarm_rate}
     stream = open_monitor(run, chosen_task, device=device, verdicts=verdicts, **settings)
     detector = stream.detector
@@ -94,14 +96,20 @@ def monitor(
 def _batches(domain: Domain, size: int, seed: int) -> Iterator[Batch]:
     """Yield the domain's samples in random order, in full batches; files may be sorted by class."""
     data = load_split(domain, "test")
-    total = len(data)  # type: ignore[arg-type]
+    total = _check_batch(domain, size)
+    order = torch.randperm(total, generator=torch.Generator().manual_seed(seed))
+    for part in order[: total // size * size].split(size):
+        yield take(data, part)
+
+
+def _check_batch(domain: Domain, size: int) -> int:
+    """Return the number of the domain's samples, or raise if a batch has more."""
+    total = len(load_split(domain, "test"))  # type: ignore[arg-type]
     if not 1 <= size <= total:
         raise UnseenError(
             f"--batch must lie between 1 and the {total} samples of {domain.name}, not {size}"
         )
-    order = torch.randperm(total, generator=torch.Generator().manual_seed(seed))
-    for part in order[: total // size * size].split(size):
-        yield take(data, part)
+    return total
 
 
 def _line(domain: str, r: Reading) -> str:

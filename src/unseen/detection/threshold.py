@@ -20,7 +20,7 @@ from unseen.functional.bootstrap import Reduce, resampled_means
 log = logging.getLogger("unseen")
 
 RESAMPLES = 2000  # 20 of them lie above a 1 % threshold: its rate is known to about a fifth
-CALIBRATIONS = 40  # resamples of the held-out samples themselves
+CALIBRATIONS = 20  # resamples of the held-out samples themselves
 CONFIDENCE = 0.95
 # Up to this size a batch shows single samples; beyond it, its mean is nearly normal, and another
 # calibration only moves the mean.
