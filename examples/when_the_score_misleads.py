@@ -2,8 +2,8 @@
 
 python examples/when_the_score_misleads.py [RUN]
 
-RUN is the output of `unseen train mini_digits --out RUN`. Without it, a small model is trained
-first, in about a minute.
+RUN is the output of `unseen train mini_digits --out RUN`; its verdicts are shown too, which takes a
+minute more the first time. Without it, a small model is trained first, in about a minute.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import tempfile
 import torch
 
 from unseen.detection.synthetic_shifts import add_noise, darken, rotate
+from unseen.experiments.run_estimator import estimator_of
 from unseen.tasks import task_named
 from unseen.training.run import Run
 from unseen.training.train import train
@@ -34,6 +35,8 @@ with tempfile.TemporaryDirectory() as scratch:
     if len(sys.argv) == 1:
         train(task, "uncertainty_guided", folder, overrides=QUICK, progress=False)
     net = Run(folder).load(task)
+    if len(sys.argv) > 1:
+        estimator_of(Run(folder), task, net)  # fitted, or read from the run
 
 few = (y == 1) | (y == 7)
 exchanged = torch.where(y == 1, 7, torch.where(y == 7, 1, y))
@@ -53,7 +56,12 @@ for name, (shifted, labels, kept) in cases.items():
     accuracy = float((net.predict(shifted).argmax(1) == labels).float().mean())
     before = float(correct[kept].mean())
     score, threshold = net.domain_score(shifted), net.threshold(len(shifted), 0.01)
+    verdict = ""
+    if net.has_accuracy_estimator:
+        v = net.verdict(shifted)
+        low, high = (100 * end for end in v.interval)
+        verdict = f"{100 * v.predicted_accuracy:.0f} ({low:.0f} to {high:.0f})  {v.verdict}"
     print(
         f"{name:36s} {100 * accuracy:8.1f} {100 * before:7.1f} {score:7.4f} {threshold:10.4f}"
-        f"  {'ALARM' if score > threshold else ''}"
+        f"  {'ALARM' if score > threshold else '':5s}  {verdict}"
     )
