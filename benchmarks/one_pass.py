@@ -73,7 +73,7 @@ def main() -> None:
         return
     for row in rows:
         print(
-            f"{row['task']:<10s} batch {row['batch']:<4d} prediction {row['prediction_ms']:7.1f} ms, "
+            f"{row['task']:<10s} batch {row['batch']:<4d} {row['prediction_ms']:7.1f} ms, "
             f"with every signal {row['with_signals_ms']:7.1f} ms: {row['ratio']:.2f}x"
         )
 

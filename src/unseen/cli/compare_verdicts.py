@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from unseen.cli.options import Device, Json, RunFolder, TaskWord, emit, task_of
+from unseen.cli.options import Count, Device, Json, RunFolder, TaskWord, emit, task_of
 from unseen.errors import UnseenError
 from unseen.experiments.compare_verdicts import SIZES, judge_run
 from unseen.report.tables import percent, show
@@ -17,6 +17,7 @@ def compare_verdicts(
     out: Path | None = None,
     tolerance: float = 0.05,
     rate: float = 0.01,
+    samples: Count = 1000,
     task: TaskWord = None,
     device: Device = "auto",
     json_: Json = False,
@@ -31,15 +32,20 @@ def compare_verdicts(
         Loss of accuracy against the source that is still fine.
     rate
         Rate at which batches of the source are called shifted, or failing.
+    samples
+        Random samples of each set, at most.
     """
     if not runs:
         raise UnseenError("name a finished run: unseen compare-verdicts RUN... --out FOLDER")
     results = []
     for run in map(Run, runs):
         chosen = task_of(run, task)
-        results.append(judge_run(run, chosen, tolerance=tolerance, rate=rate, device=device))
+        results.append(
+            judge_run(run, chosen, tolerance=tolerance, rate=rate, samples=samples, device=device)
+        )
     if out is not None:
         words = ["unseen compare-verdicts", *map(str, runs), "--out", str(out)]
+        words += [] if samples == 1000 else ["--samples", str(samples)]
         write_verdicts(out, results, " ".join(words))
     if not emit(results[0] if len(results) == 1 else {"runs": results}, json_):
         for result in results:

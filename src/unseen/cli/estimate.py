@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from unseen.checks import check_fraction
-from unseen.cli.options import Device, Flag, Json, RunFolder, TaskWord, emit, say, task_of
+from unseen.cli.options import Count, Device, Flag, Json, RunFolder, TaskWord, emit, say, task_of
 from unseen.errors import UnseenError
 from unseen.experiments.estimate_accuracy import COMBINED, estimate_run
 from unseen.report.tables import percent, show
@@ -21,6 +21,7 @@ def estimate(
     domain: str | None = None,
     all_: Annotated[bool, Flag] = False,
     level: float = 0.9,
+    samples: Count = 2000,
     out: Path | None = None,
     task: TaskWord = None,
     device: Device = "auto",
@@ -39,6 +40,8 @@ def estimate(
         Every domain of the task, with the errors of the estimates.
     level
         Coverage of the interval.
+    samples
+        Random samples of each domain, at most.
     out
         With --all: folder for summary.json and table.md; mean over several runs.
     """
@@ -52,9 +55,14 @@ def estimate(
     domains = None if domain is None else [domain]
     results = []
     for run in map(Run, runs):
-        results.append(estimate_run(run, task_of(run, task), domains, level=level, device=device))
+        results.append(
+            estimate_run(
+                run, task_of(run, task), domains, level=level, samples=samples, device=device
+            )
+        )
     if out is not None:
         words = ["unseen estimate", *map(str, runs), "--all --out", str(out)]
+        words += [] if samples == 2000 else ["--samples", str(samples)]
         write_estimates(out, results, " ".join(words + ([] if task is None else ["--task", task])))
     if any(r["fallback"] for r in results):
         say(f"no learned sigma; the score is a fallback: {results[0]['score_name']}")

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from unseen.api import Method, Task
-from unseen.checks import check_fraction
+from unseen.checks import check_fraction, check_int
 from unseen.detection.accuracy import AccuracyEstimator
 from unseen.detection.detector import Detector
 from unseen.detection.max_softmax import MaxSoftmax
@@ -51,6 +51,7 @@ BATCHES = 40  # judged of each set and size
 SOURCE_BATCHES = 400
 SAMPLES = 1000  # of each set
 BLENDS = (0.25, 0.5)
+MOST_BLENDED = 20  # targets: a task with more has weak ones of its own
 HARMLESS, COSTLY = 0.01, 0.10  # loss of accuracy
 COMPONENTS = 32  # principal components of the embedding that are tested
 DETECTORS = ("failing", "alarm", "max_softmax", "ks_embedding")
@@ -160,18 +161,20 @@ def judge_run(
     *,
     tolerance: float = TOLERANCE,
     rate: float = RATE,
+    samples: int = SAMPLES,
     device: str = "auto",
 ) -> dict[str, Any]:
     """Judge batches of every set of samples with a run's verdict and the other detectors."""
     check_fraction("rate", rate)
+    check_int("samples", samples, 1)
     net = run.load(task, device)
     estimator = estimator_of(run, task, net)
-    judge = _Judge(net, estimator, task, tolerance, rate)
+    judge = _Judge(net, estimator, task, tolerance, rate, samples)
     sets = [judge.judge("source", judge.clean, SOURCE_BATCHES)]
     for domain in task.targets:
         seen = judge.observe(domain.name)
         sets.append(judge.judge(domain.name, seen, BATCHES))
-        for share in BLENDS:
+        for share in BLENDS if len(task.targets) <= MOST_BLENDED else ():
             blend = judge.blend(seen, share)
             sets.append(judge.judge(f"{share:.0%} {domain.name}", blend, BATCHES))
     for name, shift in weak_shifts(judge.clean_x).items():
@@ -211,8 +214,15 @@ def summarize_groups(sets: Sequence[Judged]) -> dict[str, Any]:
 
 class _Judge:
     def __init__(
-        self, net: Method, estimator: AccuracyEstimator, task: Task, tolerance: float, rate: float
+        self,
+        net: Method,
+        estimator: AccuracyEstimator,
+        task: Task,
+        tolerance: float,
+        rate: float,
+        samples: int,
     ) -> None:
+        self.samples = samples
         self.net, self.estimator, self.task = net, estimator, task
         self.tolerance, self.rate = tolerance, rate
         self.generator = torch.Generator().manual_seed(0)
@@ -226,7 +236,7 @@ class _Judge:
         self.clean = self.look(self.clean_x, self.clean_y)
 
     def _samples(self, domain: str) -> tuple[tuple[Tensor, ...], Tensor]:
-        batches = random_part(load_split(self.task.domain(domain), "test"), SAMPLES)
+        batches = random_part(load_split(self.task.domain(domain), "test"), self.samples)
         x = tuple(torch.cat(parts) for parts in zip(*(b.x for b in batches), strict=True))
         return x, torch.cat([b.y for b in batches])
 

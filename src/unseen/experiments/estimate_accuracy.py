@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from unseen.api import Domain, Task
+from unseen.checks import check_int
 from unseen.detection.accuracy import LEVEL, AccuracyEstimator
 from unseen.detection.combined import DIRECT
 from unseen.detection.one_pass import Observation
@@ -30,12 +31,17 @@ def estimate_run(
     domains: Sequence[str] | None = None,
     *,
     level: float = LEVEL,
+    samples: int = MAX_SAMPLES,
     device: str = "auto",
 ) -> dict[str, Any]:
     """Estimate the accuracy on the named domains, or on the source and every target.
 
     With labels, and all domains, samples of 100 and blends of source and targets are estimated too.
+
+    Args:
+        samples: random samples of each domain, at most.
     """
+    check_int("samples", samples, 1)
     chosen = [task.source, *task.targets]
     if domains is not None:
         chosen = [task.domain(name) for name in domains]
@@ -43,7 +49,7 @@ def estimate_run(
     if net.detector.statistics is None:
         raise UnseenError(f"{run.folder} holds no source statistics: train it again")
     estimator = estimator_of(run, task, net)
-    seen = {d.name: _observe(estimator, d, net.ignore_label) for d in chosen}
+    seen = {d.name: _observe(estimator, d, net.ignore_label, samples) for d in chosen}
     results = {name: _estimate(estimator, o, level) for name, o in seen.items()}
     unseen = [name for name, r in results.items() if name != task.source.name and "errors" in r]
     result = {
@@ -68,9 +74,11 @@ def estimate_run(
     return result
 
 
-def _observe(estimator: AccuracyEstimator, domain: Domain, ignore: int) -> Observation:
+def _observe(
+    estimator: AccuracyEstimator, domain: Domain, ignore: int, samples: int
+) -> Observation:
     parts = []
-    for batch in random_part(load_split(domain, "test"), MAX_SAMPLES):
+    for batch in random_part(load_split(domain, "test"), samples):
         labelled = bool((batch.y != ignore).any())
         parts.append(estimator.one_pass.observe(batch.x, batch.y if labelled else None, ignore))
     if any(part.counted is None for part in parts):
