@@ -211,6 +211,7 @@ HEADINGS = [
     "Number of draws K", "Weight of the adversary's constraint, β", "Noise maps",
     "Distance of perturbed features", "Clean and perturbed features (t-SNE)", "Mixed labels",
     "Learned noise and mixup", "Confusion matrices", "driving/camvid_day", "Scenes",
+    "Verdicts", "digits: verdicts", "digits: reliability",
     "Comparison of uncertainty scores", "digits: score and error", "Scores by domain",
     "Comparison of scores", "Few-shot adaptation", "Adapted to a new domain: accuracy, %",
     "Source after adaptation: accuracy, %", "All runs", "Commands and settings", "About this page",

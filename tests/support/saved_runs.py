@@ -56,7 +56,7 @@ def merge(settings: dict, changes: dict) -> dict:
 def saved_run(
     folder: Path, method="erm", seed=0, *, task="digits", variant="default", source="mnist",
     figures=None, metric="accuracy", class_names=(), pictures=True, keep=True, evaluated=True,
-    scored=False, **settings,
+    scored=False, judged=False, **settings,
 ) -> Path:  # fmt: skip
     """Write one finished run; `figures` has the metric of the last step by domain."""
     figures = {"svhn": 0.3, "mnist_m": 0.5, "usps": 0.8} if figures is None else figures
@@ -94,12 +94,26 @@ def saved_run(
             if scored and step == 80:
                 rows.append((step, domain, "score", "domain_score", 1 - value))
                 rows.append((step, domain, "score", "score_threshold", 0.1))
+    for domain, value in {source: 0.97, **figures}.items() if judged else ():
+        judgement = {
+            "predicted_accuracy": value - 0.02,
+            "predicted_low": value - 0.1,
+            "predicted_high": value + 0.03,
+            "source_accuracy": 0.96,
+            "p_value": 0.4 if domain == source else 0.0005,
+            "score": 1 - value,
+            "threshold": 0.1,
+            "verdict_ok" if domain == source else "verdict_failing": 1.0,
+        }
+        rows += [(80, domain, "verdict", key, number) for key, number in judgement.items()]
     lines = [
         dict(zip(("run", "step", "domain", "split", "metric", "value"), (name, *row), strict=True))
         for row in rows
     ]
     (folder / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / "done").write_bytes(b"")
+    if judged:
+        save_reliability(folder, [source, *figures])
     if pictures:
         save_pictures(
             folder,
@@ -110,6 +124,19 @@ def saved_run(
             "noise" not in settings,
         )
     return folder
+
+
+def save_reliability(folder: Path, domains) -> None:
+    """Write bins of an overconfident model whose calibrated confidence is right."""
+    centres = (np.arange(10) + 0.5) / 10
+    count = np.array([0, 0, 0, 5, 10, 20, 30, 40, 80, 200.0])
+    bins = {"before": centres**2, "after": centres}
+    arrays = {
+        f"{kind}/{domain}": np.stack([count, centres, accuracy]) * (count > 0)
+        for domain in domains
+        for kind, accuracy in bins.items()
+    }
+    write_arrays(folder / "figures/reliability.safetensors", **arrays)
 
 
 def save_pictures(
@@ -211,7 +238,7 @@ def everything(root: Path) -> list[Path]:
             figures={"svhn": 0.25 + shift, "mnist_m": 0.45, "usps": 0.78},
         )
         better = {"svhn": 0.40 + shift, "mnist_m": 0.60 - shift, "usps": 0.79}
-        saved_run(runs / f"guided-{seed}", "uncertainty_guided", seed, figures=better)
+        saved_run(runs / f"guided-{seed}", "uncertainty_guided", seed, figures=better, judged=True)
         worse = {d: v - 0.08 for d, v in better.items()}
         saved_run(
             runs / f"gaussian-{seed}",

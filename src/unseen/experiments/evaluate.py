@@ -26,7 +26,9 @@ from unseen.training.sample_images import examples_of
 # Marks records of an evaluation on a random part of each domain.
 SUBSAMPLE_METRIC = "samples_at_most"
 SCORE_SPLIT = "score"  # of records of domain scores, computed on the test split
+VERDICT_SPLIT = "verdict"  # of records of `unseen score`, computed on the test split
 EXAM = "figures/exam.safetensors"
+RELIABILITY = "figures/reliability.safetensors"
 LOCK_WAIT = 60.0  # seconds; another evaluation holds the lock only while it writes
 SCORED_SAMPLES = 500  # of each domain; scores of sampled passes are slow
 
@@ -147,9 +149,11 @@ def recalibrate(run: Run, task: Task, score_at: ScoreAt, device: str = "auto") -
     )
     calibrate(net, source, held_out, score_at)
     with locked(run.folder, wait=LOCK_WAIT):
-        records = [r for r in run.records() if r["split"] != SCORE_SPLIT]
+        outdated = (SCORE_SPLIT, VERDICT_SPLIT)
+        records = [r for r in run.records() if r["split"] not in outdated]
         files = {SOURCE: detector_bytes(net), RECORDS: record_lines(records)}
-        replace_files(run.folder, files, [ESTIMATOR_FILE])  # the curve belongs to the other score
+        # The estimator and the verdicts belong to the other score.
+        replace_files(run.folder, files, [ESTIMATOR_FILE, RELIABILITY])
     return {
         "run": str(run.folder),
         "score_at": score_at,

@@ -6,14 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from unseen.api import Task
 from unseen.detection.one_pass import Observation
 from unseen.detection.verdict import RATE, TOLERANCE, judge
 from unseen.errors import UnseenError
 from unseen.experiments.run_estimator import estimator_of
+from unseen.experiments.verdict_records import reliability, save_verdict
 from unseen.files import write_atomically
 from unseen.functional.bootstrap import bootstrap_interval
+from unseen.functional.pixels import sampled_labels
 from unseen.training.batches import evaluation_size, load_split, take
 from unseen.training.identity import check_seed
 from unseen.training.run import Run
@@ -32,6 +35,9 @@ def score(
     device: str = "auto",
 ) -> dict[str, Any]:
     """Judge a domain: its score against the threshold, its estimated accuracy, and a verdict.
+
+    The verdict on a whole domain is added to the records of the run, with reliability bins if the
+    domain has labels, for the report.
 
     Args:
         batch: score only this many random samples.
@@ -52,13 +58,18 @@ def score(
     if detector.statistics is None:
         raise UnseenError(f"{run.folder} holds no source statistics: train it again")
     estimator = estimator_of(run, task, net)
-    parts = index.split(evaluation_size(data))
-    seen = Observation.concatenate(
-        [estimator.one_pass.observe(take(data, part).x, own=detector) for part in parts]
-    )
+    parts, labels = list[Observation](), list[Tensor]()
+    for part in index.split(evaluation_size(data)):
+        samples = take(data, part)
+        parts.append(estimator.one_pass.observe(samples.x, own=detector))
+        labels.append(sampled_labels(samples.y.cpu()))
+    seen = Observation.concatenate(parts)
     assert seen.own is not None
     features = seen.own
     verdict = judge(detector, estimator, seen, tolerance, false_alarm_rate)
+    if batch is None:
+        bins = reliability(seen, torch.cat(labels), net.ignore_label)
+        save_verdict(run, task.domain(domain).name, verdict, bins)
     low, high = bootstrap_interval(features, detector.reduce)
     result = {
         "domain": domain,

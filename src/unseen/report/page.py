@@ -17,6 +17,7 @@ from unseen.report.figures.domains import metric_by_domain
 from unseen.report.figures.features import MISSING, has_tsne, mixed_label_figure, tsne_figure
 from unseen.report.figures.images import example_figure, scene_figure
 from unseen.report.figures.noise_maps import noise_map_figure
+from unseen.report.figures.reliability import reliability_figure
 from unseen.report.figures.scores import comparison_figure, domain_score_figure
 from unseen.report.figures.severity import severity_figures
 from unseen.report.figures.svg import SERIES, SYMBOLS, Figure, unique_ids
@@ -36,6 +37,7 @@ from unseen.report.tables.runs import (
 )
 from unseen.report.tables.scores import score_tables
 from unseen.report.tables.table import Measurement, Table, slug
+from unseen.report.tables.task_verdicts import verdict_table
 
 MAX_BYTES = 5_000_000
 Block = Table | Figure
@@ -47,6 +49,12 @@ TASK_BLOCKS: tuple[Callable[[TaskRuns], Block | Sequence[Block] | None], ...] = 
     sweep_figures, noise_map_figure, transport, tsne_figure, mixed_label_figure, learned_noise,
     confusion_figure,
 )  # fmt: skip
+VERDICT_BLOCKS: tuple[Callable[[TaskRuns], Block | None], ...] = (verdict_table, reliability_figure)
+VERDICTS_INTRODUCTION = (
+    "A verdict says without labels what to expect of a domain. ok: it looks like the source. "
+    "shifted: it differs, but the accuracy should hold. failing: the accuracy should drop. "
+    "unknown: it is unlike anything that the model was tested with."
+)
 SCORES_INTRODUCTION = (
     "A domain score measures how unlike the source a domain is, without labels. A useful score "
     "rises with the error."
@@ -88,11 +96,11 @@ def build_sections(inputs: ReportInputs, tasks: Sequence[TaskRuns]) -> list[Sect
     left_out = inputs.left_out
     sections = [Section("Overview", [overview_table(tasks)])] if tasks else []
     for task in tasks:
-        blocks = []
-        for build in TASK_BLOCKS:
-            name = f"{task.title}, {build.__name__.replace('_', ' ')}"
-            blocks += _build(name, left_out, partial(build, task))
+        blocks = _task_blocks(task, TASK_BLOCKS, left_out)
         sections.append(Section(task.title, blocks, _introduce(task)))
+    verdicts = [b for task in tasks for b in _task_blocks(task, VERDICT_BLOCKS, left_out)]
+    if verdicts:
+        sections.append(Section("Verdicts", verdicts, VERDICTS_INTRODUCTION))
     scores: list[Block] = []
     for facts in inputs.score_comparisons:
         scores += _build("scores of unseen compare-scores", left_out, partial(_score_blocks, facts))
@@ -107,6 +115,16 @@ def build_sections(inputs: ReportInputs, tasks: Sequence[TaskRuns]) -> list[Sect
     if tasks:
         sections.append(Section(ALL_RUNS, [runs_table(tasks)]))
     return sections
+
+
+def _task_blocks(
+    task: TaskRuns, builders: Sequence[Callable[[TaskRuns], Any]], left_out: list[str]
+) -> list[Block]:
+    blocks: list[Block] = []
+    for build in builders:
+        name = f"{task.title}, {build.__name__.replace('_', ' ')}"
+        blocks += _build(name, left_out, partial(build, task))
+    return blocks
 
 
 def _score_blocks(facts: dict[str, Any]) -> list[Block]:

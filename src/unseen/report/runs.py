@@ -113,6 +113,16 @@ class FinishedRun:
         }
 
     @cached_property
+    def verdicts(self) -> dict[str, dict[str, float]]:
+        """The values that `unseen score` recorded of each domain, the source first."""
+        by_domain: dict[str, dict[str, float]] = {}
+        for r in self.records:
+            if r["split"] == "verdict" and r["step"] == self.steps:
+                by_domain.setdefault(r["domain"], {})[r["metric"]] = r["value"]
+        order = [d for d in (self.source, *self.domains) if d in by_domain]
+        return {d: by_domain[d] for d in dict.fromkeys([*order, *by_domain])}
+
+    @cached_property
     def snapshots(self) -> dict[int, Path]:
         """The files of arrays saved during training, by step."""
         files = self.folder.glob("figures/step_*.safetensors")
@@ -132,6 +142,11 @@ class FinishedRun:
     def evaluation_arrays(self) -> Arrays:
         """Confusion matrices and examples of every domain, under names such as confusion/svhn."""
         return read_arrays(self.folder / "figures" / "exam.safetensors")
+
+    @cached_property
+    def reliability_arrays(self) -> Arrays:
+        """Count, mean confidence and accuracy in bins, under names such as before/svhn."""
+        return read_arrays(self.folder / "figures" / "reliability.safetensors")
 
 
 def to_rgb(x: NDArray[Any]) -> NDArray[np.uint8]:
