@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from unseen.detection.detector import Detector, Look
+from unseen.errors import SampleError
 from unseen.nn.batch import inference_batch_size
 from unseen.nn.inputs import inputs
 
@@ -22,5 +23,8 @@ def look_in_pieces(detector: Detector, x: Any) -> Iterator[Look]:
     while start < total:
         size = 1 << (min(largest, total - start).bit_length() - 1)
         piece = tuple(t[start : start + size] for t in values)
-        yield detector.look(piece if isinstance(x, list | tuple) else piece[0])
+        try:
+            yield detector.look(piece if isinstance(x, list | tuple) else piece[0])
+        except SampleError as error:
+            raise SampleError(start + error.sample, error.problem) from None
         start += size
