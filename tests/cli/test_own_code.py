@@ -110,12 +110,12 @@ def test_nonsense_is_named(run, tmp_path, place, value, text):
 )
 def test_module_that_fails_is_named(tmp_path, monkeypatch, code, text):
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "broken_task.py").write_text(code)
-    sys.modules.pop("broken_task", None)
-    for words in (["tasks", "broken_task:make"], ["train", "broken_task:make", "--out", "x"]):
+    (tmp_path / "failing_task.py").write_text(code)
+    monkeypatch.delitem(sys.modules, "failing_task", raising=False)
+    for words in (["tasks", "failing_task:make"], ["train", "failing_task:make", "--out", "x"]):
         assert text in refused(*words)
     grid = tmp_path / "grid.toml"
-    grid.write_text('task = "broken_task:make"\n[[row]]\nmethod = "erm"\n')
+    grid.write_text('task = "failing_task:make"\n[[row]]\nmethod = "erm"\n')
     assert text in refused("bench", grid)
 
 
