@@ -160,7 +160,7 @@ def test_demo_writes_a_report_and_does_not_train_twice(tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "write_report", lambda *_: {"page": first["report"]})
     shown = unseen(*words).stdout
     assert weights.stat().st_mtime_ns == written
-    assert "average, unseen" in shown and "domain uncertainty" in shown
+    assert "average, unseen" in shown and "verdict" in shown
     assert shown.strip().splitlines()[-1].endswith("demo/report/report.html")
 
 

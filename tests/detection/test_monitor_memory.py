@@ -63,3 +63,11 @@ def test_pieces_give_the_same_predictions_and_features(n):
     assert sum(len(look.logits) for look in looks) == n
     torch.testing.assert_close(torch.cat([look.logits for look in looks]), whole.logits)
     torch.testing.assert_close(torch.cat([look.features for look in looks]), whole.features)
+
+
+def test_sample_that_is_not_finite_is_named_by_its_place_in_the_batch():
+    net = unseen.ERM(TinyNet()).eval()
+    x = tiny_batch(100).x[0]
+    x[70, 0, 0, 0] = torch.nan
+    with pytest.raises(unseen.UnseenError, match="sample index 70 of the batch"):
+        list(pieces_of(x, net.detector.look))

@@ -67,3 +67,17 @@ def make(**fields: Any) -> Task:
         "sites": ("conv1",), "embedding": "fc1", "presets": {"fast": fast},
     }  # fmt: skip
     return Task(**{**usual, **fields})
+
+
+# Commands that run the code of the task, by name: functions of a finished run and a new folder.
+OWN = ("--task", "own_task:make")
+COMMANDS = {
+    "train": lambda run, new: ("train", "own_task:make", "--out", new),
+    "evaluate": lambda run, new: ("evaluate", run, *OWN),
+    "score": lambda run, new: ("score", run, "--domain", "grain", *OWN),
+    "monitor": lambda run, new: ("monitor", run, "--domain", "grain", "--batch", 8, *OWN),
+    "calibrate": lambda run, new: ("calibrate", run, "--at", "embedding", *OWN),
+    "estimate": lambda run, new: ("estimate", run, "--domain", "grain", *OWN),
+    "adapt": lambda run, new: ("adapt", run, "--shots", 1, "--draws", 1, "--steps", 1, *OWN),
+    "compare-scores": lambda run, new: ("compare-scores", run, "--out", new, *OWN),
+}

@@ -18,6 +18,7 @@ from torch.utils.data import Dataset, TensorDataset
 from unseen import Domain, Task, UnseenError
 from unseen.experiments import adapt as adapting
 from unseen.experiments import evaluate as exam
+from unseen.experiments.score import score as score_domain
 from unseen.nn.tensor_files import read_tensors
 from unseen.training import train as training
 from unseen.training.run import Run
@@ -235,7 +236,7 @@ def test_score_and_adapt_return_their_keys(tmp_path):
         overrides={"steps": 30, "lr": 0.003},
         progress=False,
     )
-    near, far = (exam.score(done, tiny_task(), name) for name in ("source", "farther"))
+    near, far = (score_domain(done, tiny_task(), name) for name in ("source", "farther"))
     assert {"domain", "score", "threshold", "alarm", "n"} <= set(far)
     assert far["alarm"] and not near["alarm"] and far["score_name"] == "sigma"
     adapted = adapting.adapt(
@@ -247,7 +248,7 @@ def test_score_and_adapt_return_their_keys(tmp_path):
 
 def test_run_without_heads_names_its_fallback_score(tmp_path):
     done = train(tiny_task(), "erm", tmp_path / "run", progress=False)
-    result = exam.score(done, tiny_task(), "far")
+    result = score_domain(done, tiny_task(), "far")
     assert result["score_name"] == "max_softmax" and result["fallback"]
 
 
@@ -404,11 +405,11 @@ def test_invalid_arguments_are_named(tmp_path):
     with pytest.raises(
         UnseenError, match='no domain "mars" in tiny; it has: source, near, far, farther'
     ):
-        exam.score(done, tiny_task(), "mars")
+        score_domain(done, tiny_task(), "mars")
     with pytest.raises(UnseenError, match="--batch must lie between 1 and the 48 samples"):
-        exam.score(done, tiny_task(), "far", batch=1000)
+        score_domain(done, tiny_task(), "far", batch=1000)
     with pytest.raises(UnseenError, match="false-alarm rate must lie between 0 and 1"):
-        exam.score(done, tiny_task(), "far", false_alarm_rate=2)
+        score_domain(done, tiny_task(), "far", false_alarm_rate=2)
     with pytest.raises(UnseenError, match="near is the source"):
         adapting.adapt(done, tiny_task(), "near", 3)
     with pytest.raises(

@@ -2,8 +2,8 @@
 
 Held-out source data under synthetic shifts gives points: the scores of every signal (one_pass.py)
 and the accuracy. For each signal a decreasing curve is fitted to them. The estimate combines the
-curves, DoC and the correctness probability; its weights have the least error on kinds of shift that
-the curves were not fitted to. The same errors give the interval. No target data is used.
+curves and the correctness probability; its weights have the least error on kinds of shift that the
+curves were not fitted to. The same errors give the interval. No target data is used.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from unseen.errors import SampleError
 from unseen.nn.batch import inference_batch_size
 from unseen.nn.inputs import inputs
 
@@ -23,5 +24,8 @@ def pieces_of(x: Any, look: Callable[[Any], T]) -> Iterator[T]:
     while start < total:
         size = 1 << (min(largest, total - start).bit_length() - 1)
         piece = tuple(t[start : start + size] for t in values)
-        yield look(piece if isinstance(x, list | tuple) else piece[0])
+        try:
+            yield look(piece if isinstance(x, list | tuple) else piece[0])
+        except SampleError as error:
+            raise SampleError(start + error.sample, error.problem) from None
         start += size

@@ -30,7 +30,7 @@ from unseen.detection.chunks import pieces_of
 from unseen.detection.detector import Detector, detector_of
 from unseen.detection.legacy import warn
 from unseen.detection.monitor_file import MonitorState, read_monitor, write_monitor
-from unseen.detection.one_pass import Moments, Observation
+from unseen.detection.one_pass import Moments
 from unseen.detection.verdict import TOLERANCE, Outcome, outcome
 from unseen.errors import SampleError, UnseenError
 from unseen.nn.inputs import inputs
@@ -194,7 +194,7 @@ class DomainMonitor:
             return torch.cat([look.features.double().cpu() for look in looks]), {}
         one_pass = self.estimator.one_pass
         observe = partial(one_pass.observe, own=self.detector)
-        seen = Observation.concatenate([*pieces_of(inputs(x), observe)])
+        seen = one_pass.join([*pieces_of(inputs(x), observe)])
         assert seen.own is not None
         return seen.own.double(), seen.moments
 

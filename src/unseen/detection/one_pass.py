@@ -153,6 +153,8 @@ class OnePass:
             if isinstance(detector, ConfidenceDetector):
                 detector.fit_to(rows, labels)
                 seen.features[name] = detector.features_of(logits, None)
+        self.match(seen)
+        for name, detector in self.detectors.items():
             mean = seen.features[name].mean(0)
             detector.statistics = SourceStatistics(mean, mean.new_empty(0, len(mean)))
         doc = self.detectors[DifferenceOfConfidences.name]
@@ -188,6 +190,7 @@ class OnePass:
         own_features = features.pop(OWN, None)
         observation = Observation(torch.cat([rows for rows, _ in parts]), features)
         observation.own = own_features
+        self.match(observation)
         if y is not None:
             labels = sampled_labels(y.cpu())
             check_labels(observation.logits.transpose(1, 2), labels, ignore)
@@ -198,7 +201,11 @@ class OnePass:
     def _look(
         self, x: tuple[Tensor, ...], own: Detector | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        detectors = {n: d for n, d in self.detectors.items() if is_fitted(d)}
+        detectors = {
+            n: d
+            for n, d in self.detectors.items()
+            if is_fitted(d) and not isinstance(d, ConfidenceTransport)
+        }
         shares_pass = own is not None and type(own).look is Detector.look
         if own is not None and shares_pass:
             detectors[OWN] = own
@@ -224,14 +231,30 @@ class OnePass:
     def regrouped(self, seen: Observation, index: Tensor) -> Observation:
         """Return the observation of some samples as one batch.
 
-        Signals of predictions that are matched with each other are computed again.
+        Predictions are matched with each other anew.
         """
         chosen = seen.take(index)
-        logits = chosen.logits.transpose(1, 2)
-        for name, detector in self.detectors.items():
-            if isinstance(detector, ConfidenceTransport):
-                chosen.features[name] = detector.features_of(logits, None)
+        self.match(chosen)
         return chosen
+
+    def join(self, parts: Sequence[Observation]) -> Observation:
+        """Return the observation of all samples of several, matched with each other anew."""
+        joined = Observation.concatenate(parts)
+        self.match(joined)
+        return joined
+
+    def match(self, seen: Observation) -> None:
+        """Compute the signals of optimal transport, in a random order that is always the same.
+
+        Samples are matched in groups; those of sorted data would have one class each.
+        """
+        order = torch.randperm(seen.n, generator=torch.Generator().manual_seed(0))
+        logits = seen.logits[order].transpose(1, 2)
+        for name, detector in self.detectors.items():
+            if isinstance(detector, ConfidenceTransport) and detector.is_fitted:
+                features = detector.features_of(logits, None)
+                seen.features[name] = torch.empty_like(features)
+                seen.features[name][order] = features
 
     def noise_scores(self, features: Mapping[str, Tensor]) -> Tensor:
         """Return the scores of each sample at the places where noise is learned, (N, places)."""

@@ -53,7 +53,7 @@ class Verdict:
     @property
     def times_threshold(self) -> float:
         """The score as a multiple of its threshold."""
-        return self.score / self.threshold if self.threshold else float("inf")
+        return self.score / max(self.threshold, 1e-12)
 
     @property
     def sentence(self) -> str:

@@ -84,7 +84,7 @@ def _observe(
     if any(part.counted is None for part in parts):
         for part in parts:
             part.counted = part.correct = None
-    return Observation.concatenate(parts)
+    return estimator.one_pass.join(parts)
 
 
 def _estimate(

@@ -10,7 +10,6 @@ import torch
 
 from unseen.api import Task
 from unseen.checks import check_number
-from unseen.detection.one_pass import Observation
 from unseen.errors import UnseenError
 from unseen.experiments.run_estimator import estimator_of
 from unseen.files import write_atomically
@@ -41,7 +40,7 @@ def predict_domain(
     data = load_split(task.domain(domain), "test")
     ignore = net.ignore_label
     parts = [estimator.one_pass.observe(b.x, b.y, ignore) for b in batches_of(data)]
-    seen = Observation.concatenate(parts)
+    seen = estimator.one_pass.join(parts)
     probability, predicted = seen.logits[:, 0].softmax(1).max(1)
     correctness = 1 - seen.features["correctness"].squeeze(1)
     rejected = torch.zeros(seen.n, dtype=torch.bool)

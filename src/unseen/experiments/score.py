@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from unseen.api import Task
-from unseen.detection.one_pass import Observation
 from unseen.detection.verdict import RATE, TOLERANCE, judge
 from unseen.errors import UnseenError
 from unseen.experiments.run_estimator import estimator_of
@@ -63,7 +62,7 @@ def score(
         samples = take(data, part)
         parts.append(estimator.one_pass.observe(samples.x, own=detector))
         labels.append(sampled_labels(samples.y.cpu()))
-    seen = Observation.concatenate(parts)
+    seen = estimator.one_pass.join(parts)
     assert seen.own is not None
     features = seen.own
     verdict = judge(detector, estimator, seen, tolerance, false_alarm_rate)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from unseen.errors import UnseenError
+from unseen.nn.model_errors import model_errors
 
 PERTURBABLE = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
 Edit = Callable[[tuple[Any, ...], Tensor], Tensor | None]
@@ -118,9 +119,12 @@ def laid_out_for(model: nn.Module, x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         )
         if _forward_succeeds(model, probe):
             _TAKES_CHANNELS_LAST[model] = not any(map(_breaks_channels_last, model.modules()))
-        elif _forward_succeeds(model, x):
+        else:
+            # Raise if the inputs do not fit, before any layer is edited.
+            with model_errors(model, x), torch.no_grad(), evaluating(model):
+                model(*x)
             _TAKES_CHANNELS_LAST[model] = False
-    if not _TAKES_CHANNELS_LAST.get(model):  # the inputs do not fit: the caller's pass raises
+    if not _TAKES_CHANNELS_LAST[model]:
         return x
     return tuple(
         t.contiguous(memory_format=torch.channels_last) if i else t

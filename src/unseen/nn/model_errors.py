@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from unseen.errors import UnseenError
 from unseen.nn.inputs import describe_tensors
+from unseen.user_code import describe_error, describe_failure
 
 
 @contextmanager
@@ -27,7 +28,8 @@ def model_errors(model: nn.Module, x: tuple[Tensor, ...]) -> Iterator[None]:
         where = f'its layer "{layer}" ({type(model.get_submodule(layer)).__name__})'
         raise UnseenError(
             f"the model failed{f' at {where}' if layer else ''}, given {describe_tensors(x)}: "
-            f"{type(error).__name__}: {error}. {_remedy(model, x, layer, error)}"
+            f"{describe_failure(error) or describe_error(error)}. "
+            f"{_remedy(model, x, layer, error)}"
         ) from error
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AllowInfNan, ConfigDict, Field, Strict, StrictStr, model_validator
 
@@ -30,6 +30,7 @@ class _Loop(_File):
 class PublishedRunFields(_File):
     """One run of a grid."""
 
+    format: Literal[1, 2] = 1  # those that schema.migration reads
     method: Name
     setting: Name
     seed: Index

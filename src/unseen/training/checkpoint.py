@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ from unseen.errors import UnseenError, naming
 from unseen.files import json_bytes, read_json, read_together, replace_files, write_atomically
 from unseen.nn.finite import find_not_finite
 from unseen.nn.tensor_files import read_metadata, read_tensors, tensor_bytes
+from unseen.reading import MissingFile
 from unseen.schema import Section, construct_settings, plain, validate
 from unseen.schema.migration import FORMAT, migrate_config
 
@@ -170,7 +172,9 @@ def _read_files(
     folder: Path,
 ) -> tuple[dict[str, Any], dict[str, Tensor], tuple[dict[str, Tensor], dict[str, str]] | None]:
     config, source = read_json(folder / CONFIG), folder / SOURCE
-    detector = (read_tensors(source), read_metadata(source)) if source.exists() else None
+    detector = None
+    with contextlib.suppress(MissingFile):  # a method without calibration
+        detector = read_tensors(source), read_metadata(source)
     return config, read_tensors(folder / MODEL), detector
 
 
