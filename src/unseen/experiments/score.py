@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from unseen.api import Task
+from unseen.detection.one_pass import Observation
 from unseen.detection.verdict import RATE, TOLERANCE, judge
 from unseen.errors import UnseenError
 from unseen.experiments.run_estimator import estimator_of
