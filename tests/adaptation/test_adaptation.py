@@ -28,6 +28,7 @@ from unseen.cli import adapt as cli_adapt
 from unseen.cli import adaptations as cli_adaptations
 from unseen.experiments import evaluate as exam
 from unseen.experiments.adapt import Plan, adapt, interpolate, limit_source_loss
+from unseen.experiments.score import score as score_domain
 from unseen.training.run import Run
 from unseen.training.train import train
 
@@ -256,7 +257,7 @@ def test_adapted_run_can_be_evaluated_scored_and_adapted(tmp_path, method):
         and made.config["adapted"]["from"] == begun.config["run"]
     )
     assert made.config["adapted"]["shots"] == 5 and made.config["adapted"]["settings"]["lr"] == 0.01
-    near = exam.score(made, strips(), "source")
+    near = score_domain(made, strips(), "source")
     assert not near[
         "alarm"
     ]  # its statistics are its own: the start's would not fit the moved weights

@@ -12,6 +12,7 @@ import unseen
 from unseen import METHODS, Domain, Task, UnseenError
 from unseen.api import Batch
 from unseen.experiments import evaluate as exam
+from unseen.experiments.score import score as score_domain
 from unseen.methods import Adversary
 from unseen.methods.mixup import pair_loss
 from unseen.training.checkpoint import restore_training_state, training_state
@@ -122,7 +123,7 @@ def test_method_trains_and_evaluates_as_a_run(tmp_path, name):
     done = train(image_task(), name, tmp_path / "run", progress=False)
     result = exam.evaluate(done, image_task())
     assert 0 <= result["average"] <= 1
-    assert exam.score(done, image_task(), "far")["fallback"] == (name != "uncertainty_guided")
+    assert score_domain(done, image_task(), "far")["fallback"] == (name != "uncertainty_guided")
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -24,14 +24,14 @@ PER_SAMPLE = ("auroc", "aurc", "ece")
 def write_verdicts(
     folder: Path, results: Sequence[Mapping[str, Any]], command: str
 ) -> list[dict[str, Any]]:
-    """Write summary.json, runs.json and table.md of one or several tasks; return the summary."""
+    """Write summary.json, sets.json and table.md of one or several tasks; return the summary."""
     tasks: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for result in results:
         tasks.setdefault((result["task"], result["variant"]), []).append(result)
     rows = [row for runs in tasks.values() for row in _summary(runs)]
     files = {
         "summary.json": json_bytes(rows),
-        "runs.json": json_bytes({"runs": list(results)}),
+        "sets.json": json_bytes({"runs": list(results)}),
         "table.md": _page(tasks, command).encode(),
     }
     replace_files(folder, files, [])
