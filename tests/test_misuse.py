@@ -135,6 +135,18 @@ CASES = {
         lambda: AccuracyEstimator.fit(trained(), [(X, torch.eye(3)[Y])], samples=4),
         "y.argmax(1)",
     ),
+    "estimator: column": (
+        lambda: AccuracyEstimator.fit(trained(), [(X, Y[:, None])], samples=4),
+        "labels have shape",
+    ),
+    "estimator: int": (lambda: AccuracyEstimator.fit(trained(), 3), "held_out must yield"),
+    "estimator: two shapes": (
+        lambda: AccuracyEstimator.fit(trained(), [(X, Y), (X[..., :4], Y)]),
+        "held_out must have one shape",
+    ),
+    "estimator: seed": (lambda: AccuracyEstimator.fit(trained(), LOADER, seed="a"), "seed must be"),
+    "estimator: path": (lambda: AccuracyEstimator.load(3, trained()), "path must be a path"),
+    "estimator: None": (lambda: unseen.estimate_accuracy(trained(), X, None), "AccuracyEstimator"),
     # models
     "model raises": (lambda: ERM(Raises()).predict(X), "KeyError: 'logit'"),
     "model raises in a step": (lambda: ERM(Raises()).step((X, Y)), "(24, 1, 8, 8) of float32"),
@@ -169,6 +181,7 @@ CASES = {
     "rate=2": (lambda: trained().alarm(X, false_alarm_rate=2), "between 0 and 1"),
     "rate=[...]": (lambda: trained().threshold(64, [0.1]), "false-alarm rate"),
     "merge(3)": (lambda: DomainMonitor(trained()).merge(3), "another DomainMonitor"),
+    "monitor path": (lambda: DomainMonitor.load(3, trained()), "path must be a path"),
     "merge with itself": (merge_with_itself, "count twice"),
     "monitor of a module": (lambda: DomainMonitor(BarNet()), "unseen.ERM(model)"),
     "load(3)": (lambda: unseen.load(3, BarNet()), "folder must be a path"),

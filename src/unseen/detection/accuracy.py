@@ -17,18 +17,19 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from unseen.checks import check_fraction, check_int
+from unseen.checks import check_fraction, check_int, check_path, check_type
 from unseen.detection.accuracy_file import estimator_bytes, read_estimator
 from unseen.detection.accuracy_points import collect_points, fit_correctness
 from unseen.detection.combined import Combined, fit_combined
 from unseen.detection.detector import Detector, detector_of
 from unseen.detection.null_accuracy import NullAccuracy
 from unseen.detection.one_pass import Moments, Observation, OnePass
+from unseen.detection.sampling import random_samples
 from unseen.detection.synthetic_shifts import Shifts
 from unseen.errors import UnseenError
 from unseen.files import write_atomically
 from unseen.nn.batch import Batch
-from unseen.nn.inputs import inputs
+from unseen.nn.inputs import check_labels, inputs
 
 SAMPLES = 250  # under each shift: an accuracy is then known to about 3 points
 SOURCE_SAMPLES = 2000
@@ -80,8 +81,10 @@ class AccuracyEstimator:
         """
         method = method_of(net)
         ignore = getattr(method, "ignore_label", -100)
-        source = _random_samples(held_out, SOURCE_SAMPLES, seed)
-        classes = method.predict(tuple(t[:1] for t in source.x)).shape[1]
+        source = random_samples(held_out, "held_out", SOURCE_SAMPLES, check_int("seed", seed))
+        logits = method.predict(tuple(t[:1] for t in source.x))
+        check_labels(logits, source.y[:1].to(logits.device), ignore)
+        classes = logits.shape[1]
         one_pass = OnePass(method, classes)
         seen = one_pass.calibrate(source, ignore)
         few = min(check_int("samples", samples, 1), len(source.y))
@@ -136,7 +139,7 @@ class AccuracyEstimator:
 
     def save(self, path: str | Path) -> None:
         """Write the estimator to a .safetensors file."""
-        write_atomically(Path(path), self.to_bytes())
+        write_atomically(check_path("path", path), self.to_bytes())
 
     def to_bytes(self) -> bytes:
         """Return the content of the file that `save` writes."""
@@ -145,7 +148,7 @@ class AccuracyEstimator:
     @classmethod
     def load(cls, path: str | Path, net: Any) -> AccuracyEstimator:
         """Read what `save` wrote, for the same method with the same weights."""
-        return cls(**read_estimator(Path(path), method_of(net)))
+        return cls(**read_estimator(check_path("path", path), method_of(net)))
 
 
 def method_of(net: Any) -> Any:
@@ -157,6 +160,7 @@ def estimate_accuracy(
     net: Any, x: Any, estimator: AccuracyEstimator, level: float = LEVEL
 ) -> Estimate:
     """Estimate the accuracy on x, samples of one domain without labels, with its interval."""
+    check_type("estimator", estimator, AccuracyEstimator, "an AccuracyEstimator")
     if not estimator.matches(net):
         raise UnseenError("this estimator was fitted with another method: fit it again")
     return estimator.estimate(x, level)
@@ -164,16 +168,3 @@ def estimate_accuracy(
 
 def _scores(one_pass: OnePass, moments: dict[str, Moments]) -> dict[str, float]:
     return {name: moments[name].score(detector) for name, detector in one_pass.signals.items()}
-
-
-def _random_samples(held_out: Iterable[Any], samples: int, seed: int) -> Batch:
-    """Return random samples of the held-out data, which may be sorted by class."""
-    batches = [Batch.of(pair) for pair in held_out]
-    if not batches or not sum(len(b.y) for b in batches):
-        raise UnseenError(
-            "held_out is empty: give batches (x, y) of source data that was not trained on"
-        )
-    x = tuple(torch.cat(parts).cpu() for parts in zip(*(b.x for b in batches), strict=True))
-    y = torch.cat([b.y for b in batches]).cpu()
-    index = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))[:samples]
-    return Batch(tuple(t[index] for t in x), y[index])

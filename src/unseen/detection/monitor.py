@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unseen.checks import check_fraction, check_int, check_number
+from unseen.checks import check_fraction, check_int, check_number, check_path
 from unseen.detection.accuracy import AccuracyEstimator
 from unseen.detection.chunks import pieces_of
 from unseen.detection.detector import Detector, detector_of
@@ -275,7 +275,7 @@ class DomainMonitor:
             source_mean=self.detector.calibrated().mean.double().cpu(),
             moments=self._moments,
         )
-        write_monitor(Path(path), state)
+        write_monitor(check_path("path", path), state)
 
     @classmethod
     def load(
@@ -292,7 +292,7 @@ class DomainMonitor:
         """
         detector = detector_of(net)
         mean = detector.calibrated().mean.double().cpu()
-        state = read_monitor(Path(path), mean)
+        state = read_monitor(check_path("path", path), mean)
         monitor = cls.__new__(cls)
         monitor.detector, monitor.decay = detector, state.decay
         monitor.false_alarm_rate = state.false_alarm_rate

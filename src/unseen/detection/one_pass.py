@@ -180,6 +180,7 @@ class OnePass:
         """
         if len(x[0]) == 0:
             raise UnseenError("an accuracy estimate needs at least one sample, x is empty")
+        check_finite(x)  # of all samples, so that an error gives the index among them
         size = inference_batch_size(x)
         parts = [
             self._look(tuple(t[start : start + size] for t in x), own)
@@ -209,7 +210,7 @@ class OnePass:
         shares_pass = own is not None and type(own).look is Detector.look
         if own is not None and shares_pass:
             detectors[OWN] = own
-        ready = laid_out_for(self.net.model, check_finite(inputs(x)))
+        ready = laid_out_for(self.net.model, inputs(x))
         with ExitStack() as stack:
             stack.enter_context(model_errors(self.net.model, ready))
             watched = {n: stack.enter_context(d.watching()) for n, d in detectors.items()}

@@ -35,6 +35,23 @@ def sample_batches(loader: Iterable[Any], name: str = "the loader") -> Iterator[
             break
 
 
+def random_samples(loader: Iterable[Any], name: str, samples: int, seed: int) -> Batch:
+    """Return random samples of all batches, which may be sorted by class; `name` is for errors."""
+    batches = list(batches_from(loader, name))
+    if not batches:
+        raise UnseenError(
+            f"{name} is empty: give batches (x, y) of source data that was not trained on"
+        )
+    shapes = {tuple(t.shape[1:] for t in (*b.x, b.y)) for b in batches}
+    if len(shapes) > 1:
+        both = " and ".join(str([tuple(s) for s in shape]) for shape in sorted(shapes)[:2])
+        raise UnseenError(f"the samples of {name} must have one shape, they have {both}")
+    x = tuple(torch.cat(parts).cpu() for parts in zip(*(b.x for b in batches), strict=True))
+    y = torch.cat([b.y for b in batches]).cpu()
+    index = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))[:samples]
+    return Batch(tuple(t[index] for t in x), y[index])
+
+
 def stack_rows(compute: Callable[[Batch], Tensor], batches: Iterable[Batch]) -> Tensor:
     """Concatenate the rows that `compute` returns for each batch, on the CPU."""
     rows = [compute(batch).cpu() for batch in batches]
