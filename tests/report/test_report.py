@@ -289,7 +289,7 @@ def test_page_lists_unusable_inputs_and_no_input_is_an_error(tmp_path):
     )
     page = report_files([tmp_path / "runs"])["report.html"].decode()
     assert "not finished: continue it with" in page and "line 1 is not a record" in page
-    assert "scores of unseen compare-scores: the saved data cannot be used" in page
+    assert "scores.json: tasks[0].metric is missing" in page
     (tmp_path / "empty").mkdir()
     with pytest.raises(UnseenError, match="no finished run in"):
         report_files([tmp_path / "empty"])
