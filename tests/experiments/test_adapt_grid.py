@@ -220,7 +220,10 @@ def test_average_over_variants_is_taken_draw_by_draw(tmp_path):
         (('with = "ccsa"\n', ""), r"row\[2\].with is missing"),
         (("shots = [3, 5]", "shots = [0]"), r"shots\[0\] must be at least 1"),
         (("shots = [3, 5]", "shots = [3, 3]"), "shots must be a list of different values"),
-        (("right = 0.915", "right = 91.5"), "paper must be at most 1.*, not 91.5"),
+        (
+            ("right = 0.915", "right = 91.5"),
+            "3-shot.right must be at most 1.*, not 91.5",
+        ),
         (("draws = 2", 'draws = "2"'), "draws must be an integer"),
         (("keep_source = 0.01", "keep_source = 5"), "must lie between 0 and 1, not 5"),
         (("keep_source = 0.01", "keep_source = true"), "keep_source must be a number or none"),

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from unseen.api import Task
+from unseen.checks import check_fraction, check_number
 from unseen.detection.one_pass import Observation
 from unseen.detection.verdict import RATE, TOLERANCE, judge
 from unseen.errors import UnseenError
@@ -44,6 +45,8 @@ def score(
         tolerance: loss of accuracy against the source that is still fine.
         per_sample: CSV file for the score of every sample.
     """
+    check_fraction("the false-alarm rate", false_alarm_rate)
+    check_number("tolerance", tolerance, 0)
     net = run.load(task, device)
     detector = net.detector
     check_seed(seed)
