@@ -142,6 +142,8 @@ def read_together(folder: Path, key: str, read: Callable[[], T]) -> T:
     while True:
         complete_writes(folder)
         before = _version(folder / key)
+        if any(folder.glob(JOURNAL)):  # a replacement may be between its first and last file
+            continue
         result = read()
         if _version(folder / key) == before:
             return result
