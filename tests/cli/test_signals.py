@@ -17,6 +17,14 @@ TRAIN = ["train", "mini_digits", "--method", "erm", "--set", "steps=100000",
          "--set", "batch_size=8", "--set", "checkpoint_every=5"]  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def not_ignored():
+    """Give SIGHUP its default meaning: under nohup, tests and their children would ignore it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize(
     "number, code, word",
     [
