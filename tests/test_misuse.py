@@ -83,10 +83,10 @@ CASES = {
     "predict: rank": (lambda: trained().predict(torch.rand(4, 5)), "(4, 5) of float32"),
     "predict: a number": (lambda: trained().predict(torch.tensor(1.0)), "batch dimension"),
     "predict: int64": (lambda: trained().predict(X.long()), "x.float()"),
-    "predict: int": (lambda: trained().predict(3), "a tensor or a tuple of tensors, not int"),
+    "predict: int": (lambda: trained().predict(3), "or a tuple or dict of tensors, not int"),
     "predict: None": (lambda: trained().predict(None), "not NoneType"),
     "predict: numpy": (lambda: trained().predict(X.numpy()), "torch.as_tensor"),
-    "predict: dict": (lambda: trained().predict({"x": X}), "in the order"),
+    "predict: dict": (lambda: trained().predict({"a": X, "b": X}), "forward takes x"),
     "predict: list of samples": (lambda: trained().predict(list(X)), "torch.stack"),
     "predict: (x, y)": (lambda: trained().predict((X, Y)), "without labels"),
     "predict: Batch": (lambda: trained().predict(Batch((X,), Y)), "give batch.x"),
@@ -111,7 +111,7 @@ CASES = {
     "fit: int": (lambda: fit(3), "loader must yield batches (x, y)"),
     "fit: one batch": (lambda: fit((X, Y)), "[(x, y)]"),
     "fit: data set": (lambda: fit(DATA), "DataLoader"),
-    "fit: dicts": (lambda: fit([{"x": X, "y": Y}]), 'b["image"], b["label"]'),
+    "fit: dicts": (lambda: fit([{"x": X, "class": Y}]), "its labels as one of"),
     "fit: only x": (lambda: fit([(X,)]), "must yield (x, y)"),
     "fit: generator": (lambda: fit(b for b in LOADER), "only once"),
     "fit: numpy labels": (lambda: fit([(X, Y.numpy())]), "tensor of class indices"),
@@ -150,8 +150,17 @@ CASES = {
     # models
     "model raises": (lambda: ERM(Raises()).predict(X), "KeyError: 'logit'"),
     "model raises in a step": (lambda: ERM(Raises()).step((X, Y)), "(24, 1, 8, 8) of float32"),
-    "model returns a tuple": (
-        lambda: ERM(Returns(lambda o: (o, o))).uncertainty(X),
+    "model returns a dict": (
+        lambda: ERM(Returns(lambda o: {"a": o, "b": o})).uncertainty(X),
+        'name the logits, as output="a"',
+    ),
+    "output is not there": (
+        lambda: ERM(Returns(lambda o: {"a": o}), output="b").uncertainty(X),
+        'no "b"; it has a',
+    ),
+    "output=3": (lambda: ERM(BarNet(), output=3), "output must name the logits"),
+    "model returns a list of dicts": (
+        lambda: ERM(Returns(lambda o: [{"a": o}])).uncertainty(X),
         "must return logits",
     ),
     "model returns integers": (

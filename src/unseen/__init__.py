@@ -26,12 +26,13 @@ except metadata.PackageNotFoundError:  # a source tree on sys.path, not installe
     __version__ = "unknown"
 
 
-def load(folder: str | Path, model: nn.Module) -> Method:
+def load(folder: str | Path, model: nn.Module, **functions: Any) -> Method:
     """Load a method that `net.save(folder)` or `unseen train` has saved, around your model.
 
-    No code from the folder is run.
+    No code from the folder is run. A setting that is a function, such as `output`, is not saved:
+    give it again.
     """
-    return load_method(check_path("folder", folder), model)
+    return load_method(check_path("folder", folder), model, functions)
 
 
 def __getattr__(name: str) -> Any:

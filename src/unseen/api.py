@@ -18,6 +18,7 @@ from unseen.checks import check_choice, check_int, check_number, check_path, che
 from unseen.detection.scoring import ScoreAt, Scoring
 from unseen.errors import UnseenError
 from unseen.nn.batch import Batch as Batch
+from unseen.nn.calls import Output
 from unseen.nn.hooks import evaluating
 from unseen.nn.optimizers import OptimizerName, make_optimizer
 from unseen.nn.wrapper import ModelWrapper, embedding_snapshot
@@ -87,10 +88,10 @@ class Method(Scoring, ModelWrapper):
     def __init__(
         self, model: nn.Module, *, sites: tuple[str, ...] | list[str] | str = (),
         embedding: str | None = None, lr: float = 1e-4, optimizer: OptimizerName = "adam",
-        weight_decay: float = 0.0, ignore_label: int = -100, **unknown: Any,
+        weight_decay: float = 0.0, ignore_label: int = -100, output: Output = None, **unknown: Any,
     ) -> None:  # fmt: skip
         refuse_unknown(self, unknown)
-        super().__init__(model, sites, embedding)
+        super().__init__(model, sites, embedding, output)
         self.lr = check_positive("lr", lr)
         kinds = typing.get_args(OptimizerName)
         self.optimizer: OptimizerName = check_choice("optimizer", optimizer, kinds)
@@ -110,7 +111,7 @@ class Method(Scoring, ModelWrapper):
     def predict(self, x: Any) -> Tensor:
         """Return logits in eval mode. Evaluation uses them for every method."""
         with evaluating(self.model):
-            return self.model(*self._ready(x))  # type: ignore[no-any-return]
+            return self.logits(self._ready(x))
 
     def warnings(self, steps: int) -> list[str]:
         """Return warnings to show before training, e.g. that all steps are warm-up."""

@@ -139,8 +139,8 @@ def test_nan_in_the_loader_names_batch_and_sample():
         ),
         ([torch.randn(3, 2, 8, 8)], r"must yield \(x, y\), it yielded Tensor"),
         (
-            [({"image": torch.randn(3, 2, 8, 8)}, torch.zeros(3))],
-            "inputs must be a tensor or a tuple of tensors, not dict",
+            [({"image": [torch.randn(3, 2, 8, 8)]}, torch.zeros(3))],
+            "tuple or dict of tensors, not image as a list of 1: let the loader make",
         ),
         ([(torch.randn(3, 2, 8, 8), [0, 1, 2])], "y as a tensor of class indices"),
     ],
@@ -153,11 +153,11 @@ def test_invalid_loader_is_named(data, text):
 def test_model_without_logits_is_named():
     class Pair(TinyNet):
         def forward(self, x):
-            return super().forward(x), x
+            return [[super().forward(x), x]]
 
     net = unseen.UncertaintyGuided(Pair(), sites=["conv1"], embedding="fc1")
     with pytest.raises(
-        UnseenError, match=r"must return logits \(N, C\) or \(N, C, H, W\), it returned tuple"
+        UnseenError, match=r"must return logits \(N, C\) or \(N, C, H, W\), it returned list"
     ):
         unseen.fit(net, loader(), steps=2, progress=False)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final, Literal
 
 import torch
@@ -14,10 +14,11 @@ from unseen.api import Batch, Method
 from unseen.checks import check_int, check_positive
 from unseen.errors import UnseenError
 from unseen.functional.losses import cross_entropy
+from unseen.nn.calls import Output, call_for_logits, check_output
 from unseen.nn.finite import find_not_finite, infinities
 from unseen.nn.heads import width_at
 from unseen.nn.hooks import captured, laid_out_for, submodule
-from unseen.nn.inputs import check_targets, describe_type
+from unseen.nn.inputs import LABEL_KEYS, Inputs, check_targets, describe_type
 from unseen.nn.model_errors import model_errors
 from unseen.schema import refuse_unknown
 from unseen.training.batches import check_data_set, training_batch
@@ -51,13 +52,19 @@ class Adaptation(nn.Module):
         lr: float = 1e-4,
         embedding: str | None = None,
         ignore_label: int = -100,
+        output: Output = None,
         **unknown: Any,
     ) -> None:
         super().__init__()
         refuse_unknown(self, unknown)
         if not isinstance(model, nn.Module):
             raise UnseenError(f"model must be a torch.nn.Module, not {describe_type(model)}")
-        self.model = copy.deepcopy(model.model if isinstance(model, Method) else model).eval()
+        if isinstance(model, Method):
+            output = check_output(model.output) if output is None else output
+            model = model.model
+        self.model = copy.deepcopy(model).eval()
+        self.output = check_output(output)
+        self._names: tuple[str, ...] = ()  # of the model's keyword arguments
         self.steps = check_int("steps", steps, 1)
         self.batch = check_int("batch", batch, 1)
         self.lr = check_positive("lr", lr)
@@ -124,6 +131,7 @@ class Adaptation(nn.Module):
         except UnseenError as error:
             raise UnseenError(f"{name} of {self.name}: {error}") from error.__cause__
         x = laid_out_for(self.model, batch.x)
+        self._names = x.names
         return Batch(x, batch.y.to(x[0].device))
 
     def _adam(self, *modules: nn.Module, lr: float | None = None) -> torch.optim.Optimizer:
@@ -145,9 +153,15 @@ class Adaptation(nn.Module):
     def _embed(self, x: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         """Return the embedding, averaged over space, and the logits, from one pass."""
         with captured(self.model, (self._layer(),)) as seen:
-            logits = self.model(*x)
+            logits = self._logits(x)
         z = seen[self._layer()]
         return (z.flatten(2).mean(2) if z.dim() > 2 else z), logits
+
+    def _logits(self, x: Tensor | tuple[Tensor, ...], model: nn.Module | None = None) -> Tensor:
+        """Return the logits of the model, or of a copy of it; a tensor is its only input."""
+        x = Inputs([x], self._names) if isinstance(x, Tensor) else x
+        logits: Tensor = call_for_logits(model or self.model, x, self.output)
+        return logits
 
     def _loss(self, logits: Tensor, y: Tensor) -> Tensor:
         check_targets(logits, y, self.ignore_label)
@@ -174,8 +188,10 @@ class Labelled(Dataset):
     def __len__(self) -> int:
         return len(self.y)
 
-    def __getitem__(self, index: int) -> tuple[tuple[Tensor, ...], Tensor]:
-        return tuple(t[index] for t in self.x), self.y[index]
+    def __getitem__(self, index: int) -> tuple[Any, Tensor]:
+        x = tuple(t[index] for t in self.x)
+        names = getattr(self.x, "names", ())
+        return dict(zip(names, x, strict=True)) if names else x, self.y[index]
 
 
 class Unlabelled(Dataset):
@@ -188,7 +204,10 @@ class Unlabelled(Dataset):
         return len(self.data)  # type: ignore[arg-type]
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
-        return self.data[index][0], -1
+        sample = self.data[index]
+        if isinstance(sample, Mapping):
+            return {n: v for n, v in sample.items() if n not in LABEL_KEYS}, -1
+        return sample[0], -1
 
 
 def draw_shots(y: Tensor, shots: int, classes: int, generator: torch.Generator) -> Tensor:

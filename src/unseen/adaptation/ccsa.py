@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from unseen.adaptation.base import FEW_LABELS, Adaptation, descend
 from unseen.api import Batch
 from unseen.checks import check_fraction, check_positive
+from unseen.nn.inputs import Inputs
 
 
 def alignment_and_separation(
@@ -66,7 +67,7 @@ class CCSA(Adaptation):
     def step(self, source: Batch, target: Batch, done: int) -> dict[str, Tensor]:
         n = len(source.y)
         z, logits = self._embed(
-            tuple(torch.cat(both) for both in zip(source.x, target.x, strict=True))
+            Inputs.like(source.x, map(torch.cat, zip(source.x, target.x, strict=True)))
         )
         # On the unit sphere distances lie in 0..2, so the margin means the same for every model.
         z = F.normalize(z)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,7 +15,9 @@ from unseen.api import Batch
 from unseen.checks import check_fraction, check_int, check_number, check_positive
 from unseen.errors import UnseenError
 from unseen.functional.scores import entropy
+from unseen.nn.inputs import Inputs
 
+Predict = Callable[[Tensor], Tensor]
 PROBE = 1e-2  # finite-difference step; VAT's 1e-6 is lost to rounding in single precision
 
 
@@ -37,7 +40,7 @@ def unit_length(x: Tensor) -> Tensor:
     return x / x.flatten(1).norm(dim=1).clamp(min=0.5).view(shape)
 
 
-def worst_direction(model: nn.Module, x: Tensor, logits: Tensor) -> Tensor:
+def worst_direction(model: Predict, x: Tensor, logits: Tensor) -> Tensor:
     """Return for each sample the unit direction of fastest change, by one power iteration."""
     direction = unit_length(torch.randn(x.shape).to(x)).requires_grad_()
     change = divergence(logits.detach(), model(x.detach() + PROBE * direction))
@@ -45,7 +48,7 @@ def worst_direction(model: nn.Module, x: Tensor, logits: Tensor) -> Tensor:
     return unit_length(gradient)
 
 
-def virtual_adversarial_loss(model: nn.Module, x: Tensor, logits: Tensor, radius: float) -> Tensor:
+def virtual_adversarial_loss(model: Predict, x: Tensor, logits: Tensor, radius: float) -> Tensor:
     """Compute the KL between predictions at x and at the worst point at distance `radius`."""
     return divergence(logits.detach(), model(x + radius * worst_direction(model, x, logits)))
 
@@ -109,7 +112,7 @@ class DirtT(Adaptation):
         """Take one step of VADA on both domains."""
         xs, xt = source.x[0], target.x[0]
         n = len(xs)
-        z, logits = self._embed((torch.cat([xs, xt]),))
+        z, logits = self._embed(Inputs.like(source.x, [torch.cat([xs, xt])]))
         is_source = torch.zeros(len(z), 1, device=z.device)
         is_source[:n] = 1
         discriminator_loss = F.binary_cross_entropy_with_logits(
@@ -117,7 +120,7 @@ class DirtT(Adaptation):
         )
         descend(self.discriminator_optimizer, discriminator_loss)
         confusion = F.binary_cross_entropy_with_logits(self.discriminator(z), 1 - is_source)
-        smoothness = virtual_adversarial_loss(self.model, xt, logits[n:], self.radius)
+        smoothness = virtual_adversarial_loss(self._logits, xt, logits[n:], self.radius)
         entropy_loss = conditional_entropy(logits[n:])
         loss = (
             self._loss(logits[:n], source.y)
@@ -126,7 +129,7 @@ class DirtT(Adaptation):
         )
         if self.source_smooth_weight:
             loss = loss + self.source_smooth_weight * virtual_adversarial_loss(
-                self.model, xs, logits[:n], self.radius
+                self._logits, xs, logits[:n], self.radius
             )
         descend(self.optimizer, loss)
         return {
@@ -137,10 +140,10 @@ class DirtT(Adaptation):
 
     def dirt_t_step(self, x: Tensor) -> dict[str, Tensor]:
         """Take one step of DIRT-T on the target alone."""
-        logits = self.model(x)
+        logits = self._logits(x)
         with torch.no_grad():
-            teacher_logits = self.teacher(x)
-        smoothness = virtual_adversarial_loss(self.model, x, logits, self.radius)
+            teacher_logits = self._logits(x, self.teacher)
+        smoothness = virtual_adversarial_loss(self._logits, x, logits, self.radius)
         entropy_loss = conditional_entropy(logits)
         teacher_kl = divergence(teacher_logits, logits)
         loss = self.target_weight * (smoothness + entropy_loss) + self.teacher_weight * teacher_kl

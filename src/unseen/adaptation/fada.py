@@ -12,6 +12,7 @@ from unseen.adaptation.base import FEW_LABELS, Adaptation, descend
 from unseen.api import Batch
 from unseen.checks import check_int, check_number, check_positive
 from unseen.errors import UnseenError
+from unseen.nn.inputs import Inputs
 
 SAME_SOURCE, SAME_ACROSS, OTHER_SOURCE, OTHER_ACROSS = range(4)  # the paper's groups G1 to G4
 
@@ -101,7 +102,7 @@ class FADA(Adaptation):
         train_model = done >= self.discriminator_steps
         with torch.set_grad_enabled(train_model):
             z, logits = self._embed(
-                tuple(torch.cat(both) for both in zip(source.x, target.x, strict=True))
+                Inputs.like(source.x, map(torch.cat, zip(source.x, target.x, strict=True)))
             )
         logs = self.model_step(z, logits, source.y, target.y, pairs) if train_model else {}
         discriminator_loss = self.discriminator_step(z.detach(), pairs)

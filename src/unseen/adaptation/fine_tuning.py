@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from unseen.adaptation.base import FEW_LABELS, Adaptation, Labelled, descend
 from unseen.api import Batch
 from unseen.errors import UnseenError
-from unseen.nn.inputs import check_finite, inputs
+from unseen.nn.inputs import check_finite, inputs, map_inputs
 
 
 class FineTune(Adaptation):
@@ -26,7 +26,7 @@ class FineTune(Adaptation):
         self.optimizer = self._adam(self.model)
 
     def step(self, source: Batch, target: Batch, done: int) -> dict[str, Tensor]:
-        loss = self._loss(self.model(*target.x), target.y)
+        loss = self._loss(self._logits(target.x), target.y)
         descend(self.optimizer, loss)
         return {"loss": loss.detach()}
 
@@ -47,8 +47,8 @@ def fine_tune(
     BatchNorm keeps its running statistics, and torch's global generator is left unchanged.
 
     Args:
-        model: The trained model; it is not changed.
-        x: Inputs, a tensor or a tuple of tensors.
+        model: The trained model or method; it is not changed.
+        x: Inputs, a tensor, a tuple or a dict of tensors.
         y: Labels, one per sample.
         steps: Number of Adam steps.
         lr: Learning rate.
@@ -62,7 +62,7 @@ def fine_tune(
         raise UnseenError(
             f"y must be a tensor with one label for each of the {len(x[0])} samples, not {got}"
         )
-    few = Labelled(tuple(t.cpu() for t in x), y.cpu())
+    few = Labelled(map_inputs(Tensor.cpu, x), y.cpu())
     with torch.random.fork_rng(devices=[]):
         adaptation = FineTune(model, steps=steps, lr=lr, batch=batch, ignore_label=ignore_label)
         return adaptation.run(few, few, seed=seed, progress=False)

@@ -143,17 +143,18 @@ class SBADA(Adaptation):
         style = generator_loss(self.target_discriminator(as_target)) + generator_loss(
             self.source_discriminator(as_source)
         )
-        class_loss = self._loss(self.model(as_target), source.y) + self._loss(
-            self.source_model(xs), source.y
+        class_loss = self._loss(self._logits(as_target), source.y) + self._loss(
+            self._logits(xs, self.source_model), source.y
         )
-        consistency = self._loss(self.source_model(self.to_source(as_target)), source.y)
+        back = self.to_source(as_target)
+        consistency = self._loss(self._logits(back, self.source_model), source.y)
         loss = (
             self.style_weight * style
             + self.class_weight * class_loss
             + self.consistency_weight * consistency
         )
         if self.self_label_weight and done >= self.self_label_from * self.steps:
-            logits = self.source_model(as_source)
+            logits = self._logits(as_source, self.source_model)
             loss = loss + self.self_label_weight * F.cross_entropy(
                 logits, logits.detach().argmax(1)
             )

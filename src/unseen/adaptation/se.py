@@ -89,10 +89,10 @@ class SelfEnsembling(Adaptation):
     def step(self, source: Batch, target: Batch, done: int) -> dict[str, Tensor]:
         xs, xt = images(source.x, self.name), images(target.x, self.name)
         n = len(xs)
-        logits = self.model(torch.cat([augment(xs), augment(xt)]))
+        logits = self._logits(torch.cat([augment(xs), augment(xt)]))
         class_loss = self._loss(logits[:n], source.y)
         with torch.no_grad():
-            teacher_logits = self.teacher(augment(xt))
+            teacher_logits = self._logits(augment(xt), self.teacher)
         consistency = consistency_loss(logits[n:], teacher_logits, self.confidence)
         balance = class_balance(logits[n:])
         loss = class_loss + self.consistency_weight * consistency + self.balance_weight * balance

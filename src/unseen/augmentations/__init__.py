@@ -16,7 +16,7 @@ from unseen.augmentations.cut_out import cutout
 from unseen.augmentations.flip_and_crop import flip_crop
 from unseen.augmentations.random_convolution import randconv
 from unseen.errors import UnseenError
-from unseen.nn.inputs import describe_tensors, images, inputs
+from unseen.nn.inputs import Inputs, describe_tensors, images, inputs, map_inputs
 
 AUGMENTATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "cutout": cutout,
@@ -48,14 +48,15 @@ def augment_batch(batch: Batch, augment: Augment) -> Batch:
                 f"augment={name} moves pixels of the images but not of the label maps: "
                 "use cutout or randconv"
             )
-        batch = Batch((AUGMENTATIONS[name](images(batch.x, f"augment={name}")),), batch.y)
+        x = AUGMENTATIONS[name](images(batch.x, f"augment={name}"))
+        batch = Batch(Inputs.like(batch.x, [x]), batch.y)
     return batch
 
 
 def _apply(augment: Callable[[Tensor], Tensor], x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """Apply a user's function; its inputs are its own."""
     try:
-        out = tuple(augment(t) for t in x)
+        out = map_inputs(augment, x)
     except Exception as error:  # it may raise anything
         raise UnseenError(
             f"the function given as augment failed on {describe_tensors(x)}: "

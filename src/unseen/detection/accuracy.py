@@ -28,7 +28,7 @@ from unseen.detection.sampling import random_samples
 from unseen.detection.synthetic_shifts import Shifts
 from unseen.errors import UnseenError
 from unseen.files import write_atomically
-from unseen.nn.batch import Batch
+from unseen.nn.calls import bind
 from unseen.nn.inputs import check_labels, inputs
 
 SAMPLES = 250  # under each shift: an accuracy is then known to about 3 points
@@ -82,13 +82,14 @@ class AccuracyEstimator:
         method = method_of(net)
         ignore = getattr(method, "ignore_label", -100)
         source = random_samples(held_out, "held_out", SOURCE_SAMPLES, check_int("seed", seed))
-        logits = method.predict(tuple(t[:1] for t in source.x))
+        source = source._replace(x=bind(method.model, source.x))
+        logits = method.predict(source.rows(slice(1)).x)
         check_labels(logits, source.y[:1].to(logits.device), ignore)
         classes = logits.shape[1]
         one_pass = OnePass(method, classes)
         seen = one_pass.calibrate(source, ignore)
         few = min(check_int("samples", samples, 1), len(source.y))
-        shifted = Batch(tuple(t[:few] for t in source.x), source.y[:few])
+        shifted = source.rows(slice(few))
         points = collect_points(one_pass, shifted, seen.take(torch.arange(few)), shifts, ignore)
         without_kind = fit_correctness(one_pass, points, seen)
         source_scores = _scores(one_pass, seen.moments)

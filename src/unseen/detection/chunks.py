@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from torch import Tensor
+
 from unseen.errors import SampleError
 from unseen.nn.batch import inference_batch_size
-from unseen.nn.inputs import inputs
+from unseen.nn.inputs import inputs, take_rows
 
 T = TypeVar("T")
 
@@ -23,9 +25,9 @@ def pieces_of(x: Any, look: Callable[[Any], T]) -> Iterator[T]:
     largest = inference_batch_size(values) if total else 0
     while start < total:
         size = 1 << (min(largest, total - start).bit_length() - 1)
-        piece = tuple(t[start : start + size] for t in values)
+        piece = take_rows(values, slice(start, start + size))
         try:
-            yield look(piece if isinstance(x, list | tuple) else piece[0])
+            yield look(piece[0] if isinstance(x, Tensor) else piece)
         except SampleError as error:
             raise SampleError(start + error.sample, error.problem) from None
         start += size

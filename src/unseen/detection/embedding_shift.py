@@ -18,6 +18,7 @@ from unseen.errors import UnseenError
 from unseen.functional.pooling import pool
 from unseen.functional.scores import relative_deviation
 from unseen.nn.batch import Batch
+from unseen.nn.calls import call_model
 from unseen.nn.hooks import captured, evaluating, laid_out_for, submodule
 from unseen.nn.inputs import inputs
 from unseen.nn.model_errors import model_errors
@@ -121,5 +122,5 @@ class EmbeddingShift(Detector):
         """Return the embedding, averaged over space."""
         model = self.net.model
         with model_errors(model, ready), evaluating(model), self.watching() as outputs:
-            model(*ready)
+            call_model(model, ready)
         return pool(outputs[self.layer], self.axis)

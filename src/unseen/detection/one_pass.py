@@ -26,7 +26,7 @@ from unseen.errors import UnseenError
 from unseen.functional.pixels import sampled_labels, sampled_rows
 from unseen.nn.batch import Batch, inference_batch_size
 from unseen.nn.hooks import laid_out_for
-from unseen.nn.inputs import check_finite, check_labels, inputs
+from unseen.nn.inputs import check_finite, check_labels, inputs, take_rows
 from unseen.nn.model_errors import model_errors
 
 LOGITS_ONLY = (
@@ -183,7 +183,7 @@ class OnePass:
         check_finite(x)  # of all samples, so that an error gives the index among them
         size = inference_batch_size(x)
         parts = [
-            self._look(tuple(t[start : start + size] for t in x), own)
+            self._look(take_rows(x, slice(start, start + size)), own)
             for start in range(0, len(x[0]), size)
         ]
         names = parts[0][1]
@@ -268,8 +268,7 @@ class OnePass:
 def _batches(source: Batch) -> Iterable[Batch]:
     size = inference_batch_size(source.x)
     for start in range(0, len(source.y), size):
-        part = slice(start, start + size)
-        yield Batch(tuple(t[part] for t in source.x), source.y[part])
+        yield source.rows(slice(start, start + size))
 
 
 def is_fitted(detector: Detector) -> bool:

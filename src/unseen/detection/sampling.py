@@ -11,6 +11,7 @@ from torch import Tensor
 
 from unseen.errors import UnseenError
 from unseen.nn.batch import Batch, batches_from
+from unseen.nn.inputs import Inputs
 
 MAX_SAMPLES = 2000  # of the source, for its statistics
 
@@ -27,8 +28,7 @@ def sample_batches(loader: Iterable[Any], name: str = "the loader") -> Iterator[
         if batches is not None:
             index = torch.randperm(len(batch.x[0]), generator=generator)
             index = index[: math.ceil(MAX_SAMPLES / batches)]
-            x = tuple(t[index.to(t.device)] for t in batch.x)
-            batch = Batch(x, batch.y[index.to(batch.y.device)])
+            batch = batch.rows(index)
         yield batch
         total += len(batch.x[0])
         if batches is None and total >= MAX_SAMPLES:
@@ -42,14 +42,34 @@ def random_samples(loader: Iterable[Any], name: str, samples: int, seed: int) ->
         raise UnseenError(
             f"{name} is empty: give batches (x, y) of source data that was not trained on"
         )
+    batches = pad_alike(batches)
     shapes = {tuple(t.shape[1:] for t in (*b.x, b.y)) for b in batches}
     if len(shapes) > 1:
         both = " and ".join(str([tuple(s) for s in shape]) for shape in sorted(shapes)[:2])
         raise UnseenError(f"the samples of {name} must have one shape, they have {both}")
-    x = tuple(torch.cat(parts).cpu() for parts in zip(*(b.x for b in batches), strict=True))
+    parts = zip(*(b.x for b in batches), strict=True)
+    x = Inputs.like(batches[0].x, [torch.cat(part).cpu() for part in parts])
     y = torch.cat([b.y for b in batches]).cpu()
     index = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))[:samples]
-    return Batch(tuple(t[index] for t in x), y[index])
+    return Batch(x, y).rows(index)
+
+
+def pad_alike(batches: list[Batch]) -> list[Batch]:
+    """Pad sequences with zeros to the longest of all batches, if a mask says what counts."""
+    first = batches[0].x
+    if not any("mask" in name for name in getattr(first, "names", ())):
+        return batches
+    lengths = [max(b.x[i].shape[1] if b.x[i].dim() > 1 else 0 for b in batches)
+               for i in range(len(first))]  # fmt: skip
+
+    def pad(t: Tensor, length: int) -> Tensor:
+        short = t.dim() == 2 and t.shape[1] < length
+        return torch.nn.functional.pad(t, (0, length - t.shape[1])) if short else t
+
+    return [
+        b._replace(x=Inputs.like(b.x, map(pad, b.x, lengths))) if len(b.x) == len(first) else b
+        for b in batches
+    ]
 
 
 def stack_rows(compute: Callable[[Batch], Tensor], batches: Iterable[Batch]) -> Tensor:

@@ -16,6 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from unseen.nn.inputs import Inputs, map_inputs
+
 # From inputs and a generator to shifted inputs of the same shapes.
 Shift = Callable[[tuple[Tensor, ...], torch.Generator], tuple[Tensor, ...]]
 Shifts = Mapping[str, Sequence[Shift]]
@@ -90,13 +92,13 @@ def normal(shape: Sequence[int], generator: torch.Generator) -> Tensor:
 
 def _shift_images(
     shift: TensorShift, strength: float, x: tuple[Tensor, ...], g: torch.Generator
-) -> tuple[Tensor]:
+) -> Inputs:
     """Apply a shift in 0..1; spectrograms and normalized images have another range."""
     images = x[0].cpu().float()
     low, high = images.min(), images.max()
     width = (high - low).clamp(min=1e-12)
     shifted = shift((images - low) / width, strength, g).clamp(0, 1)
-    return ((shifted * width + low).to(x[0]),)
+    return Inputs.like(x, [(shifted * width + low).to(x[0])])
 
 
 def add_noise(x: Tensor, std: float, g: torch.Generator) -> Tensor:
@@ -231,9 +233,18 @@ def _shift_tensors(
 ) -> tuple[Tensor, ...]:
     """Apply a shift to every input it is meant for; integers are tokens, not quantities."""
     for_tokens = shift in {function for function, _ in (ANY | SPARSE).values()}
-    return tuple(
-        shift(t.cpu(), strength, g).to(t) if for_tokens or t.is_floating_point() else t for t in x
-    )
+
+    def apply(t: Tensor) -> Tensor:
+        if t.is_floating_point() or (for_tokens and not (len(x) > 1 and _is_mask(t))):
+            return shift(t.cpu(), strength, g).to(t)
+        return t
+
+    return map_inputs(apply, x)
+
+
+def _is_mask(t: Tensor) -> bool:
+    """Return whether integers only say which entries of another input count."""
+    return t.dtype == torch.bool or bool(((t == 0) | (t == 1)).all())
 
 
 def drop_entries(t: Tensor, fraction: float, g: torch.Generator) -> Tensor:

@@ -70,7 +70,11 @@ class Plan:
         if keep_source is not None:
             name = "keep_source (0.02 allows the source to lose 2 points)"
             check_fraction(name, keep_source, zero=True, one=True)
-        common = {"embedding": net.embedding, "ignore_label": net.ignore_label}
+        common = {
+            "embedding": net.embedding,
+            "ignore_label": net.ignore_label,
+            "output": net.output,
+        }
         return cls(kind, kind(net.model, **{**common, **settings}).settings(), shots, keep_source)
 
     @staticmethod

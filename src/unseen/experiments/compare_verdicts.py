@@ -43,6 +43,7 @@ from unseen.errors import UnseenError
 from unseen.experiments.run_estimator import estimator_of
 from unseen.functional.pooling import pool
 from unseen.nn.hooks import captured, submodule
+from unseen.nn.inputs import Inputs
 from unseen.training.batches import load_split, random_part
 from unseen.training.run import Run
 
@@ -237,7 +238,8 @@ class _Judge:
 
     def _samples(self, domain: str) -> tuple[tuple[Tensor, ...], Tensor]:
         batches = random_part(load_split(self.task.domain(domain), "test"), self.samples)
-        x = tuple(torch.cat(parts) for parts in zip(*(b.x for b in batches), strict=True))
+        parts = zip(*(b.x for b in batches), strict=True)
+        x = Inputs.like(batches[0].x, map(torch.cat, parts))
         return x, torch.cat([b.y for b in batches])
 
     def observe(self, domain: str) -> Observation:

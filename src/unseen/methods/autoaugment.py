@@ -11,7 +11,7 @@ from unseen.augmentations.auto_augment import autoaugment
 from unseen.checks import check_choice
 from unseen.errors import UnseenError
 from unseen.methods.erm import ERM
-from unseen.nn.inputs import images
+from unseen.nn.inputs import Inputs, images
 
 Policy = Literal["cifar10", "imagenet", "svhn"]
 
@@ -34,4 +34,4 @@ class AutoAugment(ERM):
                 f"{self.name} rotates and shears images but not label maps; "
                 f"y has shape {tuple(batch.y.shape)}, expected (N,)"
             )
-        return super().losses(Batch((autoaugment(x, self.policy),), batch.y))
+        return super().losses(Batch(Inputs.like(batch.x, [autoaugment(x, self.policy)]), batch.y))

@@ -88,7 +88,7 @@ class BNN(SampledPasses, ERM):
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         q = self.posterior()
-        logits = torch.func.functional_call(self.model, sample_weights(q), batch.x)
+        logits = self.logits(batch.x, sample_weights(q))
         check_targets(logits, batch.y, self.ignore_label)
         source = cross_entropy(logits, batch.y, self.ignore_label)
         kl = kl_to_prior(q, self.prior_sigma)
@@ -100,9 +100,7 @@ class BNN(SampledPasses, ERM):
     def sampled_logits(self, x: tuple[Tensor, ...]) -> Iterator[Tensor]:
         q = self.posterior()
         for k in range(self.passes):
-            yield torch.func.functional_call(
-                self.model, sample_weights(q, torch.Generator().manual_seed(k)), x
-            )
+            yield self.logits(x, sample_weights(q, torch.Generator().manual_seed(k)))
 
 
 def random_parameters(model: nn.Module) -> dict[str, int]:

@@ -10,7 +10,7 @@ from unseen.api import Batch
 from unseen.augmentations.cut_out import cutout
 from unseen.checks import check_positive
 from unseen.methods.erm import ERM
-from unseen.nn.inputs import images
+from unseen.nn.inputs import Inputs, images
 
 
 class Cutout(ERM):
@@ -28,4 +28,5 @@ class Cutout(ERM):
         self.side = check_positive("side", side)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        return super().losses(Batch((cutout(images(batch.x, self.name), self.side),), batch.y))
+        x = cutout(images(batch.x, self.name), self.side)
+        return super().losses(Batch(Inputs.like(batch.x, [x]), batch.y))

@@ -37,7 +37,7 @@ class ERM(Method):
 
     def source_loss(self, batch: Batch) -> Tensor:
         """Compute L(theta; S) on one batch."""
-        logits = self.model(*batch.x)
+        logits = self.logits(batch.x)
         check_targets(logits, batch.y, self.ignore_label)
         return cross_entropy(logits, batch.y, self.ignore_label)
 

@@ -21,7 +21,7 @@ from unseen.checks import check_int, check_number, check_positive
 from unseen.errors import UnseenError
 from unseen.methods.erm import ERM
 from unseen.nn.hooks import captured, evaluating, scratch_buffers
-from unseen.nn.inputs import check_targets, describe_tensors
+from unseen.nn.inputs import Inputs, check_targets, describe_tensors
 
 
 def ascend(objective: Callable[[Tensor], Tensor], x: Tensor, steps: int, rate: float) -> Tensor:
@@ -160,20 +160,20 @@ class GUD(ERM):
             **scratch_buffers(self.model),
         }
         with torch.no_grad():
-            logits, start_z = self._forward(frozen, start.x[0])
+            logits, start_z = self._forward(frozen, start.x)
         check_targets(logits, start.y, self.ignore_label)
 
         def objective(x: Tensor) -> Tensor:
-            logits, z = self._forward(frozen, x)
+            logits, z = self._forward(frozen, Inputs.like(start.x, [x]))
             distance = (z - start_z).square().flatten(1).mean(1)
             return loss_per_sample(logits, start.y, self.ignore_label) - self.gamma * distance
 
         return objective
 
-    def _forward(self, frozen: dict[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+    def _forward(self, frozen: dict[str, Tensor], x: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         assert self.embedding is not None
         with captured(self.model, (self.embedding,)) as outputs:
-            logits = torch.func.functional_call(self.model, frozen, (x,))
+            logits = self.logits(x, frozen)
         return logits, outputs[self.embedding]
 
     def _check_input(self, x: tuple[Tensor, ...]) -> None:

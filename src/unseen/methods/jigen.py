@@ -21,7 +21,7 @@ from unseen.functional.losses import cross_entropy
 from unseen.methods.erm import ERM
 from unseen.nn.heads import EmbeddingHead, embed
 from unseen.nn.hooks import captured
-from unseen.nn.inputs import check_targets, images
+from unseen.nn.inputs import Inputs, check_targets, images
 
 GRID = 3
 TILES = GRID * GRID
@@ -62,14 +62,16 @@ class JiGen(ERM):
         ordered, rest = torch.randperm(len(x)).to(x.device).split([count, len(x) - count])
         puzzle = torch.randint(1, self.puzzles + 1, (len(rest),)).to(x.device)
 
-        unshuffled = self._ready(x[ordered])  # may call the model, so outside of `captured`
+        # May call the model, so outside of `captured`.
+        unshuffled = self._ready(Inputs.like(batch.x, [x[ordered]]))
         with captured(self.model, (self.head.layer,)) as outputs:
-            logits = self.model(*unshuffled)
+            logits = self.logits(unshuffled)
         check_targets(logits, batch.y[ordered], self.ignore_label)
         source = cross_entropy(logits, batch.y[ordered], self.ignore_label)
         z = outputs[self.head.layer]
         if len(rest):
-            shuffled = self._ready(shuffle_tiles(x[rest], self.orders[puzzle]))
+            tiles = shuffle_tiles(x[rest], self.orders[puzzle])
+            shuffled = self._ready(Inputs.like(batch.x, [tiles]))
             z = torch.cat([z, embed(self.model, self.head.layer, shuffled)])
         jigsaw = cross_entropy(self.head(z), torch.cat([puzzle.new_zeros(count), puzzle]))
         return {

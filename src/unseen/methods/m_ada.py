@@ -193,7 +193,7 @@ class MADA(GUD):
         inner = inner_step(source_loss, params, eta, second_order=self.order == 2)
         # BatchNorm's running averages come from the source: this pass uses scratch buffers.
         state = {**inner.fast, **scratch_buffers(self.model)}
-        logits = torch.func.functional_call(self.model, state, self._ready(domains.x))
+        logits = self.logits(self._ready(domains.x), state)
         meta_loss = cross_entropy(logits, domains.y, self.ignore_label)
         meta_loss.backward(inputs=list(inner.fast.values()))
         by_fast = {name: leaf.grad for name, leaf in inner.fast.items() if leaf.grad is not None}

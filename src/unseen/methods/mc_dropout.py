@@ -22,6 +22,7 @@ from unseen.errors import UnseenError
 from unseen.methods.erm import ERM
 from unseen.methods.sampled_passes import SampledPasses
 from unseen.nn.hooks import edited
+from unseen.nn.inputs import take_rows
 from unseen.nn.rows import fold
 
 
@@ -52,9 +53,7 @@ class MCDropout(SampledPasses, ERM):
 
     def sampled_logits(self, x: tuple[Tensor, ...]) -> Iterator[Tensor]:
         if self._can_fold is None:
-            self._can_fold = self._folding_agrees(
-                tuple(t[:2] if len(t) == len(x[0]) else t for t in x)
-            )
+            self._can_fold = self._folding_agrees(take_rows(x, slice(2)))
         return (
             iter(self.forward_folded(x, self.passes))
             if self._can_fold
@@ -66,7 +65,7 @@ class MCDropout(SampledPasses, ERM):
         assert self.embedding is not None
         for k in range(passes):
             with edited(self.model, {self.embedding: partial(self._drop, k)}):
-                logits = self.model(*x)
+                logits = self.logits(x)
             yield logits
 
     def _drop(self, k: int, _: Any, z: Tensor) -> Tensor:
@@ -81,7 +80,7 @@ class MCDropout(SampledPasses, ERM):
             return fold(z, passes) * masks.repeat_interleave(len(z), 0)
 
         with edited(self.model, {self.embedding: drop}):
-            logits = self.model(*x)
+            logits = self.logits(x)
         return logits.unflatten(0, (passes, -1))
 
     def _folding_agrees(self, probe: tuple[Tensor, ...]) -> bool:

@@ -17,7 +17,7 @@ from unseen.api import Batch
 from unseen.checks import check_positive
 from unseen.errors import UnseenError
 from unseen.methods.erm import ERM
-from unseen.nn.inputs import check_targets
+from unseen.nn.inputs import check_targets, map_inputs
 
 
 class Mixup(ERM):
@@ -39,7 +39,7 @@ class Mixup(ERM):
             )
         lam = float(torch.distributions.Beta(self.alpha, self.alpha).sample())
         partner = torch.randperm(batch.y.shape[0]).to(batch.y.device)
-        logits = self.model(*(torch.lerp(t[partner], t, lam) for t in batch.x))
+        logits = self.logits(map_inputs(lambda t: torch.lerp(t[partner], t, lam), batch.x))
         check_targets(logits, batch.y, self.ignore_label)
         return {"loss": pair_loss(logits, batch.y, batch.y[partner], lam, self.ignore_label)}
 

@@ -77,6 +77,7 @@ class NoisyMethod(Method):
             sign=noise.sign,
             act=noise.act,
             units=self._units(),
+            output=self.output,
         )
         forward.choose_fold(self._detached_parameters(), batch.x)
         return forward

@@ -70,7 +70,7 @@ class PAR(ERM):
     def step(self, batch: Batch) -> dict[str, Tensor]:
         batch = Batch(self._ready(batch.x), batch.y)
         with captured(self.model, (self.layer,)) as outputs:
-            logits = self.model(*batch.x)
+            logits = self.logits(batch.x)
         check_targets(logits, batch.y, self.ignore_label)
         self._check(logits, batch.y)
         source, h = cross_entropy(logits, batch.y, self.ignore_label), outputs[self.layer]

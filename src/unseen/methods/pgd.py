@@ -19,7 +19,7 @@ from unseen.errors import UnseenError
 from unseen.functional.losses import cross_entropy
 from unseen.methods.erm import ERM
 from unseen.nn.hooks import scratch_buffers
-from unseen.nn.inputs import check_targets
+from unseen.nn.inputs import Inputs, check_targets
 
 Loss = Callable[[tuple[Tensor, ...]], Tensor]
 
@@ -56,9 +56,7 @@ class PGD(ERM):
         theta = {name: p.detach() for name, p in self.model.named_parameters()}
 
         def loss(x: tuple[Tensor, ...]) -> Tensor:
-            logits = torch.func.functional_call(
-                self.model, {**theta, **scratch_buffers(self.model)}, x
-            )
+            logits = self.logits(x, {**theta, **scratch_buffers(self.model)})
             check_targets(logits, y, self.ignore_label)
             return cross_entropy(logits, y, self.ignore_label)
 
@@ -86,10 +84,12 @@ def attack(
         perturbed[i] = project(boxes[i], x[i] + eps * (2 * noise[i] - 1))
     for _ in range(steps):
         leaves = [perturbed[i].requires_grad_() for i in floats]
-        gradients = torch.autograd.grad(loss(tuple(perturbed)), leaves, materialize_grads=True)
+        gradients = torch.autograd.grad(
+            loss(Inputs.like(x, perturbed)), leaves, materialize_grads=True
+        )
         for i, gradient in zip(floats, gradients, strict=True):
             perturbed[i] = project(boxes[i], perturbed[i].detach() + step * gradient.sign())
-    return tuple(perturbed)
+    return Inputs.like(x, perturbed)
 
 
 def box(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:

@@ -18,7 +18,7 @@ from unseen.errors import UnseenError
 from unseen.functional.losses import cross_entropy
 from unseen.methods.erm import ERM
 from unseen.nn.heads import EmbeddingHead, embed
-from unseen.nn.inputs import images
+from unseen.nn.inputs import Inputs, images
 
 
 class SelfSuper(ERM):
@@ -46,7 +46,7 @@ class SelfSuper(ERM):
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         x = images(batch.x, self.name)
         source = self.source_loss(batch)
-        rotated = self._ready(rotate(x))
+        rotated = self._ready(Inputs.like(batch.x, [rotate(x)]))
         rotation = cross_entropy(
             self.head(embed(self.model, self.head.layer, rotated)),
             rotation_labels(len(x)).to(x.device),

@@ -170,7 +170,7 @@ class UncertaintyGuided(NoisyMethod):
         forward, theta = self.perturbed_forward(batch), self._detached_parameters()
         with torch.no_grad(), captured(self.model, self._recorded_layers()) as outputs:
             buffers = scratch_buffers(self.model)
-            logits = torch.func.functional_call(self.model, {**theta, **buffers}, batch.x)
+            logits = self.logits(batch.x, {**theta, **buffers})
         check_targets(logits, batch.y, self.ignore_label)
         self._measure_spreads(outputs)
         phi = list(self.heads.parameters())
@@ -201,7 +201,7 @@ class UncertaintyGuided(NoisyMethod):
 
     def source_gradients(self, batch: Batch) -> dict[str, Tensor]:
         """Compute the gradients of ERM."""
-        logits = self.model(*batch.x)
+        logits = self.logits(batch.x)
         check_targets(logits, batch.y, self.ignore_label)
         loss = cross_entropy(logits, batch.y, self.ignore_label)
         loss.backward()
@@ -210,7 +210,7 @@ class UncertaintyGuided(NoisyMethod):
     def source_loss(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
         """Return the loss on the source and its embedding; measure the spread of the sites."""
         with captured(self.model, self._recorded_layers()) as outputs:
-            logits = self.model(*batch.x)
+            logits = self.logits(batch.x)
         check_targets(logits, batch.y, self.ignore_label)
         self._measure_spreads(outputs)
         z = None if self.embedding is None else outputs[self.embedding].detach()

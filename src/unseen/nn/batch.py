@@ -2,38 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from unseen.errors import SampleError, UnseenError
-from unseen.nn.inputs import check_finite, describe_type, inputs
+from unseen.nn.inputs import (
+    LABEL_KEYS,
+    Inputs,
+    check_finite,
+    describe_type,
+    inputs,
+    map_inputs,
+    take_rows,
+)
 
 MAX_BATCH_SIZE = 256  # without gradients
 MAX_BATCH_NUMBERS = 4_000_000  # memory: 22 street scenes, not 256
 
 
 class Batch(NamedTuple):
-    """Inputs and targets. The inputs are always a tuple; a model is called as model(*x)."""
+    """Inputs and targets. The inputs are a tuple, `Inputs` if some are keyword arguments."""
 
     x: tuple[Tensor, ...]
     y: Tensor
 
     @classmethod
-    def of(cls, pair: Any) -> Batch:
-        """Make a batch of what a loader yields, (x, y) or ((x1, x2, ...), y), and check it.
+    def of(cls, content: Any) -> Batch:
+        """Make a batch of what a loader yields, and check it.
 
-        Inputs must be finite; images of uint8 are divided by 255.
+        That is (x, y), where x is a tensor, a tuple of tensors or a dict of them by the name of the
+        model's argument; or one dict that holds the labels too. What follows y, as in
+        (x, y, index), is left out. Inputs must be finite; images of uint8 are divided by 255.
         """
-        if isinstance(pair, CheckedBatch):
-            return pair
-        if not isinstance(pair, list | tuple) or len(pair) != 2:
-            raise UnseenError(
-                f"the loader must yield (x, y), it yielded {describe_type(pair)}{_remedy(pair)}"
-            )
-        x, y = inputs(pair[0]), pair[1]
+        if isinstance(content, CheckedBatch):
+            return content
+        x, y = _split(content)
         if not isinstance(y, Tensor):
             raise UnseenError(
                 "the loader must yield y as a tensor of class indices, "
@@ -54,7 +60,12 @@ class Batch(NamedTuple):
 
     def to(self, device: torch.device | str) -> Batch:
         """Move inputs and targets to a device."""
-        return self._replace(x=tuple(t.to(device) for t in self.x), y=self.y.to(device))
+        return self._replace(x=map_inputs(lambda t: t.to(device), self.x), y=self.y.to(device))
+
+    def rows(self, rows: slice | Tensor) -> Batch:
+        """Return some of the samples."""
+        y = self.y[rows.to(self.y.device) if isinstance(rows, Tensor) else rows]
+        return Batch(take_rows(self.x, rows), y)
 
 
 class CheckedBatch(Batch):
@@ -63,12 +74,22 @@ class CheckedBatch(Batch):
     __slots__ = ()
 
 
-def _remedy(pair: Any) -> str:
-    if isinstance(pair, dict):
-        return ': name the entries, as in [(b["image"], b["label"]) for b in loader]'
-    if isinstance(pair, Tensor):
-        return ": one batch is given as [(x, y)]"
-    return ""
+def _split(content: Any) -> tuple[Inputs, Any]:
+    """Return inputs and labels of what a loader yields."""
+    if isinstance(content, Mapping):
+        labels = [key for key in LABEL_KEYS if key in content]
+        if len(labels) != 1:
+            raise UnseenError(
+                f"a batch that is a dict must hold its labels as one of {', '.join(LABEL_KEYS)}; "
+                f"this one has {', '.join(map(str, content)) or 'no entries'}"
+            )
+        return inputs(content), content[labels[0]]
+    if not isinstance(content, list | tuple) or len(content) < 2:
+        remedy = ": one batch is given as [(x, y)]" if isinstance(content, Tensor) else ""
+        raise UnseenError(
+            f"the loader must yield (x, y), it yielded {describe_type(content)}{remedy}"
+        )
+    return inputs(content[0]), content[1]
 
 
 def batches_from(loader: Iterable[Any], name: str) -> Iterator[Batch]:

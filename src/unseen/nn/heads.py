@@ -12,6 +12,7 @@ from unseen.errors import UnseenError
 from unseen.functional.mixup import Mixing
 from unseen.functional.noise import Gaussian
 from unseen.functional.pooling import pool
+from unseen.nn.calls import call_model
 from unseen.nn.hooks import captured, scratch_buffers
 
 MU_LIMIT = 2.0  # mu lies in [-2, 2] and sigma in (0, 1], as in the authors' release
@@ -135,5 +136,5 @@ def width_at(model: nn.Module, name: str) -> int:
 def embed(model: nn.Module, layer: str, x: tuple[Tensor, ...]) -> Tensor:
     """Return the named layer's output; BatchNorm's running averages stay as they are."""
     with captured(model, (layer,)) as outputs:
-        torch.func.functional_call(model, scratch_buffers(model), x)
+        call_model(model, x, scratch_buffers(model))
     return outputs[layer]

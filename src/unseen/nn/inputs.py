@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -14,26 +15,93 @@ from unseen.errors import SampleError, UnseenError
 
 log = logging.getLogger("unseen")
 
+LABEL_KEYS = ("labels", "label", "targets", "target", "y")  # of a batch that is a dict
+
 _REMEDIES = {
     "ndarray": ": convert it with torch.as_tensor(x)",
-    "dict": ": give the tensors in the order of the model's arguments",
+    "list": ": let the loader make one padded tensor of it",
     "Batch": ": give batch.x",
 }
 
 
-def inputs(x: Any) -> tuple[Tensor, ...]:
-    """Return the model's inputs as a tuple of tensors; images of uint8 are divided by 255."""
+class Inputs(tuple[Tensor, ...]):
+    """The tensors that a model is called with: model(*positional, **keywords).
+
+    A tuple of all of them; the last ones have names, which are those of keyword arguments.
+    """
+
+    names: tuple[str, ...]
+
+    def __new__(cls, tensors: Iterable[Tensor] = (), names: Iterable[str] = ()) -> Inputs:
+        self = super().__new__(cls, tensors)
+        self.names = tuple(names)
+        return self
+
+    @classmethod
+    def like(cls, x: tuple[Tensor, ...], tensors: Iterable[Tensor]) -> Inputs:
+        """Make inputs of other tensors, with the names of x."""
+        return cls(tensors, getattr(x, "names", ()))
+
+    @property
+    def positional(self) -> tuple[Tensor, ...]:
+        return tuple(self)[: len(self) - len(self.names)]
+
+    @property
+    def keywords(self) -> dict[str, Tensor]:
+        return dict(zip(self.names, self[len(self) - len(self.names) :], strict=True))
+
+
+def map_inputs(change: Callable[[Tensor], Tensor], x: tuple[Tensor, ...]) -> Inputs:
+    """Change every tensor of the inputs; names stay."""
+    return Inputs.like(x, [change(t) for t in x])
+
+
+def take_rows(x: tuple[Tensor, ...], rows: slice | Tensor) -> Inputs:
+    """Return some samples; a tensor without one row for each sample stays whole."""
+    samples = x[0].shape[:1]
+
+    def take(t: Tensor) -> Tensor:
+        if t.shape[:1] != samples:
+            return t
+        return t[rows.to(t.device) if isinstance(rows, Tensor) else rows]
+
+    return map_inputs(take, x)
+
+
+def inputs(x: Any) -> Inputs:
+    """Return the model's inputs from a tensor, a tuple of tensors, or a mapping by argument name.
+
+    Labels and text in a mapping are left out. Images of uint8 are divided by 255.
+    """
+    names: tuple[str, ...] = getattr(x, "names", ()) if isinstance(x, Inputs) else ()
+    if isinstance(x, Mapping):
+        kept = {n: t for n, t in x.items() if n not in LABEL_KEYS and not _is_text(t)}
+        names = tuple(map(str, kept))
+        x = tuple(kept.values())
     values: tuple[Any, ...] = tuple(x) if isinstance(x, list | tuple) else (x,)
     if not values or not all(isinstance(t, Tensor) for t in values):
-        kinds = ", ".join(map(describe_type, values)) or "nothing"
-        names = [type(x).__name__, *(type(t).__name__ for t in values)]
-        remedy = next((_REMEDIES[name] for name in names if name in _REMEDIES), "")
-        raise UnseenError(f"inputs must be a tensor or a tuple of tensors, not {kinds}{remedy}")
+        labels = [f"{name} as " for name in names] or [""] * len(values)
+        kinds = ", ".join(n + describe_type(t) for n, t in zip(labels, values, strict=True))
+        kinds = kinds or "nothing"
+        kind_names = [type(x).__name__, *(type(t).__name__ for t in values)]
+        remedy = next((_REMEDIES[name] for name in kind_names if name in _REMEDIES), "")
+        raise UnseenError(
+            f"inputs must be a tensor, or a tuple or dict of tensors, not {kinds}{remedy}"
+        )
     if any(t.is_meta for t in values):
         raise UnseenError("inputs must hold numbers; a tensor on the device meta has none")
     if values[0].dim() == 0:
         raise UnseenError("inputs need a batch dimension, (N, ...); this one is a single number")
-    return tuple(_scaled(t) for t in values)
+    return Inputs(map(_scaled, values), names)
+
+
+def _is_text(value: Any) -> bool:
+    """Return whether an entry of a batch is no number: text, or nothing at all."""
+    return (
+        value is None
+        or isinstance(value, str)
+        or (isinstance(value, list | tuple) and all(isinstance(v, str | None) for v in value))
+    )
 
 
 def _scaled(t: Tensor) -> Tensor:
@@ -144,8 +212,13 @@ def check_targets(logits: Any, y: Tensor, ignore: int = -100) -> None:
 
 
 def describe_tensors(x: tuple[Tensor, ...]) -> str:
-    """Give shapes and types of tensors."""
-    return ", ".join(f"{tuple(t.shape)} of {str(t.dtype).removeprefix('torch.')}" for t in x)
+    """Give shapes and types of tensors, and the names they have."""
+    names = getattr(x, "names", ())
+    labels = [""] * (len(x) - len(names)) + [f"{name} " for name in names]
+    return ", ".join(
+        f"{label}{tuple(t.shape)} of {str(t.dtype).removeprefix('torch.')}"
+        for label, t in zip(labels, x, strict=True)
+    )
 
 
 def describe_type(value: Any) -> str:

@@ -49,7 +49,7 @@ def _remedy(model: nn.Module, x: tuple[Tensor, ...], layer: str, error: Exceptio
         return "Give smaller batches"
     if isinstance(error, TypeError) and not layer:
         return (
-            f"The model is called with {len(x)} inputs, as model(*x): give what its forward takes, "
+            f"The model is called with {len(x)} inputs: give what its forward takes, "
             "without labels; torch.stack makes one batch of a list of samples"
         )
     weights = {p.dtype for p in model.parameters() if p.is_floating_point()}

@@ -20,9 +20,11 @@ from torch import Tensor, nn
 from unseen.errors import UnseenError
 from unseen.functional.mixup import Mixing, mix_features
 from unseen.functional.noise import Act, Gaussian, HeadInput, NoiseKind, Per, Sign, kl_divergence
+from unseen.nn.calls import Output, call_for_logits, call_model
 from unseen.nn.fused_noise import add_noise
 from unseen.nn.heads import GaussianHead
 from unseen.nn.hooks import Edit, captured, edited, evaluating, scratch_buffers
+from unseen.nn.inputs import map_inputs, take_rows
 from unseen.nn.random import Draws
 from unseen.nn.rows import RowLayout, fold
 
@@ -85,6 +87,7 @@ class PerturbedForward:
     act: Act = "offset"
     units: Mapping[str, float] = field(default_factory=dict)  # per site; 1 if absent
     fold_at: Literal["site", "input"] = "site"
+    output: Output = None  # where the logits are in what the model returns
 
     def __call__(
         self,
@@ -104,11 +107,11 @@ class PerturbedForward:
         run.detach_clean = not any(p.requires_grad for p in params.values())
         if self.fold_at == "input":
             slots = run.layout.total // run.layout.batch
-            x = tuple(fold(t, slots) if t.shape[:1] == x[0].shape[:1] else t for t in x)
+            samples = x[0].shape[:1]
+            x = map_inputs(lambda t: fold(t, slots) if t.shape[:1] == samples else t, x)
         with edited(self.model, run.edits()):
-            logits = torch.func.functional_call(
-                self.model, {**params, **scratch_buffers(self.model)}, x
-            )
+            state = {**params, **scratch_buffers(self.model)}
+            logits = call_for_logits(self.model, x, self.output, state)
         return run.finish(logits)
 
     def gaussian(self, heads: nn.ModuleDict, site: str, x: Tensor, h: Tensor) -> Gaussian:
@@ -165,7 +168,7 @@ def probe_layers(
     others = [name for name in (mix_at, embedding) if name is not None and name not in sites]
     names = (*sites, *dict.fromkeys(others))
     with torch.no_grad(), evaluating(model), captured(model, names) as outputs:
-        model(*_first_samples(x))
+        call_model(model, _first_samples(x))
     reached = list(outputs)
     order = [name for name in reached if name in sites]
     if tuple(order) != sites:
@@ -180,7 +183,7 @@ def probe_layers(
 
 
 def _first_samples(x: tuple[Tensor, ...], n: int = 2) -> tuple[Tensor, ...]:
-    return tuple(t[:n].detach() if t.shape[:1] == x[0].shape[:1] else t.detach() for t in x)
+    return map_inputs(Tensor.detach, take_rows(x, slice(n)))
 
 
 class _Pass:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from unseen.errors import UnseenError
 from unseen.nn.batch import Batch
+from unseen.nn.calls import Output, call_for_logits, call_model, check_output
 from unseen.nn.hooks import captured, evaluating, laid_out_for, perturbable_layers, submodule
-from unseen.nn.inputs import check_finite, check_logits, describe_type, inputs
+from unseen.nn.inputs import Inputs, check_finite, check_logits, describe_type, inputs
 from unseen.nn.model_errors import model_errors
 
 SNAPSHOT_FEATURES = 256
@@ -40,7 +41,11 @@ class ModelWrapper(nn.Module):
                 setattr(cls, name, guard(vars(cls)[name]))
 
     def __init__(
-        self, model: nn.Module, sites: tuple[str, ...] | list[str] | str, embedding: str | None
+        self,
+        model: nn.Module,
+        sites: tuple[str, ...] | list[str] | str,
+        embedding: str | None,
+        output: Output = None,
     ) -> None:
         super().__init__()
         if not isinstance(model, nn.Module):
@@ -52,11 +57,16 @@ class ModelWrapper(nn.Module):
         self.embedding = embedding
         if embedding is not None:
             submodule(model, embedding, "embedding")
+        self.output = check_output(output)
 
-    def forward(self, *x: Tensor) -> Tensor:
+    def forward(self, *x: Any, **keywords: Any) -> Any:
         """Return the model's output, so that the wrapper can replace its model."""
-        out: Tensor = self.model(*x)
-        return out
+        return self.model(*x, **keywords)
+
+    def logits(self, x: tuple[Tensor, ...], params: Mapping[str, Tensor] | None = None) -> Tensor:
+        """Return the model's logits, under other parameters and buffers if they are given."""
+        logits: Tensor = call_for_logits(self.model, x, self.output, params)
+        return logits
 
     @property
     def device(self) -> torch.device:
@@ -66,7 +76,7 @@ class ModelWrapper(nn.Module):
         """Return the model's parameters that require a gradient, by name."""
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
 
-    def _ready(self, x: Any) -> tuple[Tensor, ...]:
+    def _ready(self, x: Any) -> Inputs:
         """Return the inputs on the model's device and in its memory format."""
         return laid_out_for(self.model, inputs(x))
 
@@ -123,7 +133,7 @@ def embedding_snapshot(model: nn.Module, embedding: str | None, batch: Batch) ->
     if embedding is None:
         return {}
     with evaluating(model), captured(model, (embedding,)) as outputs:
-        model(*batch.x)
+        call_model(model, batch.x)
     features = outputs[embedding].flatten(1)[:, :SNAPSHOT_FEATURES]
     # Label maps would be most of a run's size.
     return {"embedding": features} if batch.y.dim() > 1 else {

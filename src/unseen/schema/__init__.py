@@ -15,6 +15,7 @@ from unseen.schema.settings import (
     parse_settings,
     plain,
     refuse_unknown,
+    saved_values,
     settings_schema,
     strict_type,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "plain",
     "read_toml",
     "refuse_unknown",
+    "saved_values",
     "settings_schema",
     "strict_type",
     "validate",

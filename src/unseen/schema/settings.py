@@ -28,6 +28,8 @@ from unseen.errors import UnseenError
 from unseen.reading import NotJson, check_values, parse_json
 from unseen.schema.validation import Section, group_kind, shorten, validate
 
+FUNCTION = "function"  # key under which config.json names one
+
 
 def hyperparameters(cls: type) -> dict[str, inspect.Parameter]:
     """Return the keyword-only arguments of `cls.__init__`.
@@ -152,7 +154,24 @@ def plain(value: Any) -> Any:
         return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {name: plain(item) for name, item in value.items()}
+    if callable(value):  # it is named, never stored
+        named = value if hasattr(value, "__qualname__") else type(value)
+        return {FUNCTION: f"{named.__module__}.{named.__qualname__}"}
     return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def saved_values(
+    settings: Mapping[str, Any], given: Mapping[str, Any], where: str
+) -> dict[str, Any]:
+    """Return saved settings but those that are given; functions, which are not saved, must be."""
+    result = {name: value for name, value in settings.items() if name not in given}
+    for name, value in result.items():
+        if isinstance(value, Mapping) and set(value) == {FUNCTION}:
+            raise UnseenError(
+                f"{where}: {name} was the function {value[FUNCTION]}, which is not saved: "
+                f"give it again, unseen.load(folder, model, {name}=...)"
+            )
+    return result
 
 
 def construct_settings(

@@ -21,7 +21,7 @@ from unseen.files import json_bytes, read_json, read_together, replace_files, wr
 from unseen.nn.finite import find_not_finite
 from unseen.nn.tensor_files import read_metadata, read_tensors, tensor_bytes
 from unseen.reading import MissingFile
-from unseen.schema import Section, construct_settings, plain, validate
+from unseen.schema import Section, construct_settings, plain, saved_values, validate
 from unseen.schema.migration import FORMAT, migrate_config
 
 log = logging.getLogger("unseen")
@@ -144,8 +144,14 @@ def migrate_method_config(config: dict[str, Any], where: str) -> dict[str, Any]:
     return migrate_config(config, where, getattr(method, "migrate_settings", None))
 
 
-def load_method(folder: Path, model: nn.Module) -> Method:
-    """Load a saved method around the given model, which receives the saved weights."""
+def load_method(
+    folder: Path, model: nn.Module, functions: Mapping[str, Any] | None = None
+) -> Method:
+    """Load a saved method around the given model, which receives the saved weights.
+
+    Args:
+        functions: settings that are functions, by name; they are not saved.
+    """
     from unseen.methods import method_named
 
     content, weights, detector = read_together(folder, CONFIG, lambda: _read_files(folder))
@@ -153,9 +159,11 @@ def load_method(folder: Path, model: nn.Module) -> Method:
     config = validate(MethodConfig, migrate_method_config(content, where), where)
     with naming(where):
         kind = method_named(config.method)
-    settings = construct_settings(kind.settings_of(), config.settings, where, kind.name)
+    given = dict(functions or {})
+    saved = saved_values(config.settings, given, where)
+    settings = construct_settings(kind.settings_of(), saved, where, kind.name)
     with naming(where):
-        net = kind(model, **settings)
+        net = kind(model, **settings, **given)
     load_weights(net, weights, folder / MODEL)
     if detector is not None:
         load_detector(net, folder / SOURCE, *detector)

@@ -12,6 +12,7 @@ from torch.utils.data import Dataset
 from unseen.api import Method
 from unseen.errors import SampleError, UnseenError
 from unseen.functional.metrics import METRICS, class_iou, confusion_matrix
+from unseen.nn.calls import call_for_logits
 from unseen.nn.hooks import evaluating, laid_out_for
 from unseen.nn.inputs import check_labels, check_logits
 from unseen.nn.model_errors import model_errors
@@ -75,6 +76,6 @@ def _predict(net: Method | nn.Module, x: tuple[Tensor, ...]) -> Tensor:
     if isinstance(net, Method):
         return net.predict(x)
     with model_errors(net, x), evaluating(net):
-        logits: Tensor = net(*laid_out_for(net, x))
+        logits: Tensor = call_for_logits(net, laid_out_for(net, x))
     check_logits(logits, len(x[0]))
     return logits

@@ -40,8 +40,8 @@ def fit(
 ) -> Method:
     """Train on the source, then calibrate the uncertainty score and the alarm.
 
-    `loader` yields (x, y) and is iterated as often as needed. `held_out` is source data that is not
-    trained on; without it the alarm is calibrated on training data and fires too often. `augment`
+    `loader` yields (x, y) or dicts and is iterated as often as needed. `held_out` is source data
+    that is not trained on; without it the alarm fires too often. `augment`
     transforms the inputs of every batch: "cutout", "autoaugment", "randconv", "flip_crop", a list
     of these, or a function.
     """
@@ -78,7 +78,7 @@ def first_batches(name: str, loader: Iterable[Any], samples: int) -> list[Batch]
     batches: list[Batch] = []
     with torch.random.fork_rng(devices=[]):
         for batch in batches_from(loader, name):
-            batches.append(Batch(tuple(t[:samples] for t in batch.x), batch.y[:samples]))
+            batches.append(batch.rows(slice(samples)))
             samples -= len(batch.y)
             if samples <= 0:
                 break
@@ -90,7 +90,7 @@ def accuracy_on(net: Method, batches: list[Batch]) -> float:
     """Return the accuracy over labels that are not ignored; nan if there are none."""
     correct = total = 0
     for batch in batches:
-        logits, labels = net.predict(tuple(t.to(net.device) for t in batch.x)), batch.y.cpu()
+        logits, labels = net.predict(batch.to(net.device).x), batch.y.cpu()
         check_labels(logits, labels, net.ignore_label)
         valid = labels != net.ignore_label
         correct += int((logits.argmax(1).cpu() == labels)[valid].sum())
