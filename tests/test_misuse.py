@@ -29,7 +29,7 @@ DATA = TensorDataset(X, Y)
 def _trained():
     torch.manual_seed(0)
     net = UncertaintyGuided(BarNet(), sites=["conv1"], embedding="fc1", draws=1, warmup=0)
-    return unseen.fit(net, LOADER, 1, held_out=LOADER, progress=False)
+    return unseen.fit(net, LOADER, 1, held_out=LOADER, progress=False).net
 
 
 def trained():

@@ -45,7 +45,7 @@ PLACE = "batch index 1, sample index 7: the input holds NaN"
 def _trained():
     torch.manual_seed(0)
     net = UncertaintyGuided(BarNet(), sites=["conv1"], embedding="fc1", draws=1, warmup=0)
-    return unseen.fit(net, GOOD, 1, held_out=GOOD, progress=False)
+    return unseen.fit(net, GOOD, 1, held_out=GOOD, progress=False).net
 
 
 def trained():

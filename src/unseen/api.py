@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from unseen.checks import check_choice, check_int, check_number, check_path, check_positive
+from unseen.checks import check_int, check_number, check_path, check_positive
 from unseen.detection.scoring import ScoreAt, Scoring
 from unseen.errors import UnseenError
 from unseen.nn.batch import Batch as Batch
 from unseen.nn.calls import Output
 from unseen.nn.hooks import evaluating
-from unseen.nn.optimizers import OptimizerName, make_optimizer
+from unseen.nn.optimizers import AnyOptimizer, check_optimizer, make_optimizer
 from unseen.nn.wrapper import ModelWrapper, embedding_snapshot
 from unseen.schema import hyperparameters, refuse_unknown
 from unseen.schema.task import check_domain, check_task
@@ -87,14 +87,13 @@ class Method(Scoring, ModelWrapper):
 
     def __init__(
         self, model: nn.Module, *, sites: tuple[str, ...] | list[str] | str = (),
-        embedding: str | None = None, lr: float = 1e-4, optimizer: OptimizerName = "adam",
+        embedding: str | None = None, lr: float = 1e-4, optimizer: AnyOptimizer = "adam",
         weight_decay: float = 0.0, ignore_label: int = -100, output: Output = None, **unknown: Any,
     ) -> None:  # fmt: skip
         refuse_unknown(self, unknown)
         super().__init__(model, sites, embedding, output)
         self.lr = check_positive("lr", lr)
-        kinds = typing.get_args(OptimizerName)
-        self.optimizer: OptimizerName = check_choice("optimizer", optimizer, kinds)
+        self.optimizer = check_optimizer(optimizer)
         self.weight_decay = check_number("weight_decay", weight_decay, 0)
         self.ignore_label = check_int("ignore_label", ignore_label)
         self.register_buffer("steps_done", torch.zeros((), dtype=torch.int64))

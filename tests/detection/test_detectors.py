@@ -35,7 +35,7 @@ def train(name):
     torch.manual_seed(0)
     settings = QUICK.get(name, {})
     net = METHODS[name](TinyNet(), sites=("conv1",), embedding="fc1", lr=1e-2, **settings)
-    return unseen.fit(net, SOURCE, steps=6, held_out=HELD_OUT, progress=False)
+    return unseen.fit(net, SOURCE, steps=6, held_out=HELD_OUT, progress=False).net
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from unseen.report.tables import percent
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-TUTORIALS = ("your_own_model.md", "new_method.md", "new_task.md")
+TUTORIALS = ("your_own_model.md", "training.md", "new_method.md", "new_task.md")
 
 
 class Page(HTMLParser):
@@ -225,6 +225,8 @@ def test_tutorial_runs_as_written(name, tmp_path):
             and "new microphone: " in output
             and "ALARM" in output
         )
+    if name == "training.md":
+        assert re.search(r"first loss \d.*, last \d", output)
     if name == "new_method.md":
         assert "label_smoothing" in output and "average over the unseen domains: 0." in output
     if name == "new_task.md":

@@ -22,7 +22,7 @@ def trained():
         TinyNet(), sites=["conv1"], embedding="fc1", draws=2, warmup=1, adversary=Adversary(steps=1)
     )
     data = TensorDataset(torch.randn(40, 2, 8, 8), torch.randint(3, (40,)))
-    return unseen.fit(net, DataLoader(data, 10), steps=5, progress=False)
+    return unseen.fit(net, DataLoader(data, 10), steps=5, progress=False).net
 
 
 def test_load_restores_predictions_scores_and_threshold(trained, tmp_path):

@@ -28,7 +28,8 @@ def make(**settings):
 
 
 def test_uncertainty_grows_away_from_the_source():
-    net = unseen.fit(make(lr=0.003), loader(), steps=40, held_out=loader(), progress=False)
+    net = make(lr=0.003)
+    unseen.fit(net, loader(), steps=40, held_out=loader(), progress=False)
     x = loader().dataset.tensors[0]
     assert net.uncertainty(3 * x + 2).mean() > 1.5 * net.uncertainty(x).mean()
 
@@ -94,7 +95,8 @@ def test_a_rate_that_the_held_out_samples_cannot_keep_is_warned_about(caplog):
 
 
 def test_alarm_says_what_score_and_threshold_say():
-    net = unseen.fit(make(lr=0.003), loader(), steps=40, held_out=loader(), progress=False)
+    net = make(lr=0.003)
+    unseen.fit(net, loader(), steps=40, held_out=loader(), progress=False)
     x = loader().dataset.tensors[0]
     assert net.alarm(3 * x + 2) and not net.alarm(x)
     assert net.domain_score(x) <= net.threshold(60, 0.01) < net.domain_score(3 * x + 2)
@@ -192,7 +194,7 @@ def test_generator_is_refused_as_loader():
 
 
 def test_nan_in_one_sample_cannot_silence_the_alarm():
-    net = unseen.fit(make(lr=0.003), loader(), steps=3, progress=False)
+    net = unseen.fit(make(lr=0.003), loader(), steps=3, progress=False).net
     x = loader().dataset.tensors[0].clone()
     x[0, 0, 0, 0] = float("nan")
     with pytest.raises(UnseenError, match="look for NaN"):
@@ -207,9 +209,9 @@ def test_loader_without_a_length_trains():
             x, y = loader().dataset.tensors
             return iter(zip(x, y, strict=True))
 
-    net = unseen.fit(
-        make(), DataLoader(Stream(), 16), steps=5, held_out=DataLoader(Stream(), 16), progress=False
-    )
+    net = make()
+    data = DataLoader(Stream(), 16)
+    unseen.fit(net, data, steps=5, held_out=data, progress=False)
     assert len(net.detector.statistics.held_out) == 60
 
 

@@ -237,7 +237,9 @@ def test_progress_leaves_training_unchanged():
             lr=0.01,
         )
         loader = DataLoader(data, 16, shuffle=True)
-        return unseen.fit(net, loader, steps=60, held_out=loader, progress=progress).state_dict()
+        return unseen.fit(
+            net, loader, steps=60, held_out=loader, progress=progress
+        ).net.state_dict()
 
     loud, quiet = trained(True), trained(False)
     assert all(torch.equal(loud[name], quiet[name]) for name in quiet)

@@ -32,6 +32,7 @@ from unseen.nn.batch import Batch
 from unseen.nn.hooks import laid_out_for
 from unseen.nn.inputs import check_finite, check_logits, describe_type, inputs
 from unseen.nn.model_errors import model_errors
+from unseen.nn.precision import at_least_float32
 
 log = logging.getLogger("unseen")
 
@@ -107,7 +108,7 @@ class Detector(ABC):
         ready = laid_out_for(self.net.model, inputs(x))  # may pass a probe: not watched
         with self.watching() as watched:
             logits = self.net.predict(ready)
-        return Look(logits, self.features_of(logits, watched))
+        return Look(logits, at_least_float32(self.features_of(logits, watched)))
 
     def reduce(self, features: Tensor) -> Tensor:
         """Return the score of features or of their mean, (..., F) -> (...)."""

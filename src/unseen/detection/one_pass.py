@@ -28,6 +28,7 @@ from unseen.nn.batch import Batch, inference_batch_size
 from unseen.nn.hooks import laid_out_for
 from unseen.nn.inputs import check_finite, check_labels, inputs, take_rows
 from unseen.nn.model_errors import model_errors
+from unseen.nn.precision import at_least_float32
 
 LOGITS_ONLY = (
     DifferenceOfConfidences,
@@ -220,7 +221,10 @@ class OnePass:
                 "predictions of these samples are not finite: look for NaN in the inputs or the "
                 "weights"
             )
-        features = {n: d.features_of(logits, watched[n]).cpu() for n, d in detectors.items()}
+        features = {
+            n: at_least_float32(d.features_of(logits, watched[n])).cpu()
+            for n, d in detectors.items()
+        }
         if own is not None and not shares_pass:
             features[OWN] = own.look(ready).features.cpu()
         rows = sampled_rows(logits).cpu()

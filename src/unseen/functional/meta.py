@@ -60,13 +60,25 @@ class InnerStep:
 
 
 def inner_step(
-    loss: Tensor, params: Mapping[str, Tensor], alpha: float, second_order: bool
+    loss: Tensor,
+    params: Mapping[str, Tensor],
+    alpha: float,
+    second_order: bool,
+    scale: float = 1.0,
 ) -> InnerStep:
-    """Take one step of size alpha on the source loss; alpha = 0 gives theta* = theta."""
+    """Take one step of size alpha on the source loss; alpha = 0 gives theta* = theta.
+
+    The loss is scaled for its backward pass only, in which floats of 16 bits could underflow.
+    """
     params = dict(params)
     grads = torch.autograd.grad(
-        loss, list(params.values()), create_graph=second_order, allow_unused=True
+        loss if scale == 1 else loss * scale,
+        list(params.values()),
+        create_graph=second_order,
+        allow_unused=True,
     )
+    if scale != 1:
+        grads = tuple(None if g is None else g / scale for g in grads)
     fast = {}
     for (name, param), grad in zip(params.items(), grads, strict=True):
         value = param.detach()

@@ -83,7 +83,7 @@ class BNN(SampledPasses, ERM):
     def step(self, batch: Batch) -> dict[str, Tensor]:
         self.sigma_optimizer.zero_grad()
         logs = super().step(batch)
-        self.sigma_optimizer.step()
+        self.apply_gradients(self.sigma_optimizer)
         return logs
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:

@@ -26,8 +26,8 @@ class ERM(Method):
     def step(self, batch: Batch) -> dict[str, Tensor]:
         terms = self.losses(Batch(self._ready(batch.x), batch.y))
         self.model_optimizer.zero_grad()
-        terms["loss"].backward()
-        self.model_optimizer.step()
+        self.scaled(terms["loss"]).backward()
+        self.apply_gradients(self.model_optimizer)
         self.steps_done += 1
         return {name: value.detach() for name, value in terms.items()}
 

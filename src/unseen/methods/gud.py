@@ -120,7 +120,7 @@ class GUD(ERM):
         self.pool = Pool(capacity)
 
     def warnings(self, steps: int) -> list[str]:
-        if not self.rounds or steps > self.every:
+        if not self.rounds or int(self.steps_done) + steps > self.every:
             return []
         return [f"{steps} steps end before the first round (every={self.every}): this is ERM"]
 
@@ -150,7 +150,7 @@ class GUD(ERM):
     def adversarial(self, start: Batch) -> Tensor:
         """Return the samples after the ascent; weights and BatchNorm statistics are unchanged."""
         # Eval mode, as in M-ADA's release: Dropout would move z, BatchNorm would couple samples.
-        with evaluating(self.model):
+        with evaluating(self.model), self.full_precision():
             return ascend(self.objective(start), start.x[0], self.ascent_steps, self.ascent_lr)
 
     def objective(self, start: Batch) -> Callable[[Tensor], Tensor]:

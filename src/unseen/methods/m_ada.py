@@ -23,6 +23,7 @@ from unseen.functional.losses import cross_entropy
 from unseen.functional.meta import inner_step
 from unseen.methods.gud import GUD
 from unseen.nn.hooks import scratch_buffers
+from unseen.nn.optimizers import base_rate
 
 HIDDEN, CODES, WAE_LR = 400, 20, 1e-3  # M-ADA's release for digits
 PRIOR_WEIGHT = 10.0  # lambda of the WAE paper's release
@@ -149,7 +150,7 @@ class MADA(GUD):
         domains = self.pool.sample(len(batch.y)).to(self.device) if self.pool.domains else None
         self.model_optimizer.zero_grad()
         logs |= self.meta_gradients(batch, domains)
-        self.model_optimizer.step()
+        self.apply_gradients(self.model_optimizer)
         self.steps_done += 1
         return logs
 
@@ -186,20 +187,23 @@ class MADA(GUD):
         """Set .grad to the gradient of the meta objective; without domains, of the source loss."""
         source_loss = self.source_loss(source)
         if domains is None:
-            source_loss.backward()
+            self.scaled(source_loss).backward()
             return {"loss": source_loss.detach()}
         params: dict[str, Tensor] = dict(self.trainable())
-        eta = self.lr if self.inner_lr is None else self.inner_lr
-        inner = inner_step(source_loss, params, eta, second_order=self.order == 2)
+        eta = base_rate(self.model_optimizer) if self.inner_lr is None else self.inner_lr
+        scale = self.loss_scale
+        inner = inner_step(source_loss, params, eta, self.order == 2, scale)
         # BatchNorm's running averages come from the source: this pass uses scratch buffers.
         state = {**inner.fast, **scratch_buffers(self.model)}
         logits = self.logits(self._ready(domains.x), state)
         meta_loss = cross_entropy(logits, domains.y, self.ignore_label)
-        meta_loss.backward(inputs=list(inner.fast.values()))
+        self.scaled(meta_loss).backward(inputs=list(inner.fast.values()))
         by_fast = {name: leaf.grad for name, leaf in inner.fast.items() if leaf.grad is not None}
         outer = inner.gradient(by_fast)
         for name, param in params.items():
-            parts = [g.detach() for g in (inner.grads[name], outer.get(name)) if g is not None]
+            own = inner.grads[name]
+            own = own if own is None or scale == 1 else own * scale
+            parts = [g.detach() for g in (own, outer.get(name)) if g is not None]
             param.grad = sum(parts[1:], parts[0]) if parts else None
         source_loss, meta_loss = source_loss.detach(), meta_loss.detach()
         return {"loss": source_loss + meta_loss, "source_loss": source_loss, "meta_loss": meta_loss}

@@ -77,15 +77,15 @@ class PAR(ERM):
 
         # One forward pass serves both updates: the model does not change in the first.
         self.patch_optimizer.zero_grad()
-        self._local_loss(h.detach(), batch.y).backward()
-        self.patch_optimizer.step()
+        self.scaled(self._local_loss(h.detach(), batch.y)).backward()
+        self.apply_gradients(self.patch_optimizer)
 
         local = self._local_loss(h, batch.y)
         weight = self.local_weight if self.steps_done >= self.warmup else 0.0
         loss = source - weight * local
         self.model_optimizer.zero_grad()
-        loss.backward()
-        self.model_optimizer.step()
+        self.scaled(loss).backward()
+        self.apply_gradients(self.model_optimizer)
         self.steps_done += 1
         return {"loss": loss.detach(), "source_loss": source.detach(), "local_loss": local.detach()}
 

@@ -46,9 +46,10 @@ class PGD(ERM):
         self.attack_steps = check_int("attack_steps", attack_steps, 1)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        adversarial = attack(
-            self._input_loss(batch.y), batch.x, self.eps, self.step_size, self.attack_steps
-        )
+        with self.full_precision():
+            adversarial = attack(
+                self._input_loss(batch.y), batch.x, self.eps, self.step_size, self.attack_steps
+            )
         return {"loss": self.source_loss(Batch(adversarial, batch.y))}
 
     def _input_loss(self, y: Tensor) -> Loss:

@@ -35,6 +35,7 @@ from unseen.methods.uncertainty_guided_settings import (
 )
 from unseen.nn.hooks import captured, evaluating, perturbable_layers, scratch_buffers, submodule
 from unseen.nn.inputs import check_targets
+from unseen.nn.optimizers import base_rate
 from unseen.nn.perturbed_forward import DrawMixing, PerturbedOutput
 from unseen.nn.random import Draws, draw_mixing, fresh_seeds
 from unseen.nn.rows import fold
@@ -100,10 +101,10 @@ class UncertaintyGuided(NoisyMethod):
             raise UnseenError("no loss on perturbed data: weights.perturbed is 0 and mixup is None")
         self._name_layers(sites)
         self._build_heads()
-        rate = self.lr if noise.lr is None else noise.lr
         heads = [*self.heads.parameters(), *self.mixup_head.parameters()]
+        rate = {} if noise.lr is None else {"lr": noise.lr}
         self.model_optimizer = self._optimizer(
-            self.trainable().values(), {"params": heads, "lr": rate, "weight_decay": 0.0}
+            self.trainable().values(), {"params": heads, "weight_decay": 0.0, **rate}
         )
 
     def _name_layers(self, sites: Any) -> None:
@@ -133,9 +134,10 @@ class UncertaintyGuided(NoisyMethod):
         if self.steps_done < self.warmup:
             logs = self.source_gradients(batch)
         else:
-            ascent_logs = self.ascend(batch) if self.adversary_is_due() else {}
+            with self.full_precision():
+                ascent_logs = self.ascend(batch) if self.adversary_is_due() else {}
             logs = {**self.meta_gradients(batch), **ascent_logs}
-        self.model_optimizer.step()
+        self.apply_gradients(self.model_optimizer)
         self.model_optimizer.zero_grad()
         self.steps_done += 1
         return logs
@@ -144,7 +146,8 @@ class UncertaintyGuided(NoisyMethod):
         """Leave the gradients with respect to theta, phi_p and phi_m in `.grad`."""
         forward = self.perturbed_forward(batch)
         source, z = self.source_loss(batch)
-        inner = inner_step(source, self.trainable(), self.inner_rate, self.meta == "second")
+        second, scale = self.meta == "second", self.loss_scale
+        inner = inner_step(source, self.trainable(), self.inner_rate, second, scale)
         leaves = [*inner.fast.values(), *self.outer_parameters()]
         seeds = fresh_seeds(self.draws) if seeds is None else seeds
         size = self.chunk or len(seeds)
@@ -154,10 +157,10 @@ class UncertaintyGuided(NoisyMethod):
             draws, unmixed = Draws(chunk, self.device), bool(self.weights.perturbed)
             out = forward(inner.fast, batch.x, draws, self._mixing(), keep_unmixed=unmixed)
             terms = self.outer_terms(out, batch.y)
-            (share * terms["outer_loss"]).backward(inputs=leaves)
+            self.scaled(share * terms["outer_loss"]).backward(inputs=leaves)
             for name, value in {**terms, **out.statistics(z)}.items():
                 logs[name] = logs.get(name, torch.zeros_like(value)) + share * value.detach()
-        gradients = inner.total_gradient(self.source_weight)
+        gradients = inner.total_gradient(self.source_weight * scale)
         for name, param in self.trainable().items():
             param.grad = gradients.get(name)
         logs["source_loss"] = source.detach()
@@ -204,7 +207,7 @@ class UncertaintyGuided(NoisyMethod):
         logits = self.logits(batch.x)
         check_targets(logits, batch.y, self.ignore_label)
         loss = cross_entropy(logits, batch.y, self.ignore_label)
-        loss.backward()
+        self.scaled(loss).backward()
         return {"loss": loss.detach(), "source_loss": loss.detach()}
 
     def source_loss(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
@@ -245,7 +248,7 @@ class UncertaintyGuided(NoisyMethod):
     def inner_rate(self) -> float:
         if self.meta is None:
             return 0.0
-        return self.lr if self.inner_lr is None else self.inner_lr
+        return base_rate(self.model_optimizer) if self.inner_lr is None else self.inner_lr
 
     @property
     def source_weight(self) -> float:
@@ -277,7 +280,7 @@ class UncertaintyGuided(NoisyMethod):
         return {"model": self.model_optimizer}
 
     def warnings(self, steps: int) -> list[str]:
-        if steps > self.warmup:
+        if int(self.steps_done) + steps > self.warmup:
             return []
         return [
             f"all {steps} steps are warm-up (warmup={self.warmup}): this is ERM, and its score is "

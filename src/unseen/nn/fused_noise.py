@@ -34,7 +34,8 @@ def add_noise(
     h has `batch` rows that all draws share, or the rows of the draws, after the clean ones if
     present. The Gaussian has `batch` rows, or those of the draws. See `perturb` for the options.
     """
-    mu, sigma = (canonical_layout(t) for t in gaussian)
+    # Under autocast the Gaussian has 32 bits and the features have 16.
+    mu, sigma = (canonical_layout(t if t.dtype == h.dtype else t.to(h.dtype)) for t in gaussian)
     # A contiguous output may be followed by `view`, so it must stay contiguous.
     contiguous = h.is_contiguous() and not canonical_layout(h[:1]).is_contiguous()
     out: Tensor = _AddNoise.apply(  # type: ignore[no-untyped-call]

@@ -14,6 +14,7 @@ from unseen.functional.noise import Gaussian
 from unseen.functional.pooling import pool
 from unseen.nn.calls import call_model
 from unseen.nn.hooks import captured, scratch_buffers
+from unseen.nn.precision import at_least_float32
 
 MU_LIMIT = 2.0  # mu lies in [-2, 2] and sigma in (0, 1], as in the authors' release
 BETA_LOW, BETA_HIGH = 0.5, 2.0  # range of a and b in the authors' release: 1 + clamp(., -0.5, 1)
@@ -31,7 +32,7 @@ class GaussianHead(nn.Module):
         self.width = next(self.net.parameters()).shape[0] // 2
 
     def forward(self, x: Tensor) -> Gaussian:
-        mu, log_var = self.net(x).chunk(2, dim=self.axis)
+        mu, log_var = at_least_float32(self.net(x)).chunk(2, dim=self.axis)
         sigma = (0.5 * log_var.clamp(max=0.0)).exp()
         return Gaussian(mu.clamp(-MU_LIMIT, MU_LIMIT), sigma)
 
@@ -84,7 +85,8 @@ class MixupHead(nn.Module):
 
     def forward(self, gaussian: Gaussian) -> Mixing:
         pooled = torch.cat([pool(gaussian.mu, self.axis), pool(gaussian.sigma, self.axis)], dim=1)
-        a, b, tau = self.net(pooled).sigmoid().unbind(1)
+        pooled = pooled.to(self.net.weight.dtype)
+        a, b, tau = at_least_float32(self.net(pooled)).sigmoid().unbind(1)
         span = BETA_HIGH - BETA_LOW
         return Mixing(BETA_LOW + span * a, BETA_LOW + span * b, tau)
 

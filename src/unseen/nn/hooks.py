@@ -15,6 +15,7 @@ from unseen.errors import UnseenError
 from unseen.nn.calls import bind, call_model
 from unseen.nn.inputs import Inputs, map_inputs
 from unseen.nn.model_errors import model_errors
+from unseen.nn.precision import HALF
 
 PERTURBABLE = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
 Edit = Callable[[tuple[Any, ...], Tensor], Tensor | None]
@@ -78,7 +79,9 @@ def captured(model: nn.Module, names: tuple[str, ...]) -> Iterator[dict[str, Ten
 
 
 def _keep(outputs: dict[str, Tensor], name: str, _: tuple[Any, ...], out: Tensor) -> None:
-    outputs[name] = out.clone()  # an in-place activation behind the layer would change it
+    # A copy: an in-place activation behind the layer would change it.
+    lowered = out.dtype in HALF and torch.is_autocast_enabled(out.device.type)
+    outputs[name] = out.float() if lowered else out.clone()
 
 
 def scratch_buffers(model: nn.Module) -> dict[str, Tensor]:

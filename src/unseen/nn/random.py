@@ -10,6 +10,7 @@ from torch import Tensor
 
 from unseen.functional.mixup import Mixing, relaxed_bernoulli
 from unseen.functional.noise import Per
+from unseen.nn.precision import at_least_float32
 
 
 class Draws:
@@ -52,6 +53,7 @@ class Draws:
 
     def beta(self, a: Tensor, b: Tensor) -> Tensor:
         """Draw from Beta(a, b) with a pathwise gradient, (K, *a.shape)."""
+        a, b = at_least_float32(a), at_least_float32(b)  # torch's Beta takes no 16-bit floats
         rows = []
         for g in self.generators:
             with torch.random.fork_rng(devices=[a.device] if a.device.type == "cuda" else []):

@@ -16,6 +16,7 @@ from unseen.nn.calls import Output, call_for_logits, call_model, check_output
 from unseen.nn.hooks import captured, evaluating, laid_out_for, perturbable_layers, submodule
 from unseen.nn.inputs import Inputs, check_finite, check_logits, describe_type, inputs
 from unseen.nn.model_errors import model_errors
+from unseen.nn.precision import GradientSteps, at_least_float32
 
 SNAPSHOT_FEATURES = 256
 # Methods that a subclass may override, by their names in version 0.1; to be removed in 0.3.
@@ -23,7 +24,7 @@ OLD_HOOKS = {"memory": "extra_state", "remember": "load_extra_state", "remarks":
              "settings_once": "legacy_defaults"}  # fmt: skip
 
 
-class ModelWrapper(nn.Module):
+class ModelWrapper(GradientSteps, nn.Module):
     """Holds a model, the sites where noise enters and the layer of the embedding."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -101,6 +102,8 @@ def _guard_predict(predict: Callable[..., Any]) -> Callable[..., Any]:
         values = check_finite(inputs(x))
         with model_errors(self.model, values):
             logits = predict(self, values[0] if isinstance(x, Tensor) else values)
+        if isinstance(logits, Tensor):
+            logits = at_least_float32(logits)
         check_logits(logits, len(values[0]))
         return logits
 

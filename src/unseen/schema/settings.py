@@ -86,6 +86,8 @@ def strict_type(annotation: Any) -> Any:
     if origin is Literal and len(arguments) > 1:  # a tag, which pydantic reads, has one choice
         return Annotated[annotation, BeforeValidator(_choice_filter(arguments))]
     if origin in (Union, types.UnionType):
+        # A function can be given in Python only.
+        arguments = tuple(a for a in arguments if typing.get_origin(a) is not Callable)
         groups: list[Any] = [a for a in arguments if dataclasses.is_dataclass(a)]
         others = [strict_type(a) for a in arguments if a not in groups]
         if len(groups) < 2:

@@ -160,7 +160,11 @@ def load_method(
     with naming(where):
         kind = method_named(config.method)
     given = dict(functions or {})
-    saved = saved_values(config.settings, given, where)
+    values = dict(config.settings)
+    if isinstance(values.get("optimizer"), Mapping) and "optimizer" not in given:
+        log.info("%s: a further fit uses adam, unless optimizer=... is given again", folder)
+        del values["optimizer"]
+    saved = saved_values(values, given, where)
     settings = construct_settings(kind.settings_of(), saved, where, kind.name)
     with naming(where):
         net = kind(model, **settings, **given)
@@ -191,7 +195,8 @@ def check_training_state(net: Method, state: Mapping[str, Tensor], step: int) ->
 
     An infinite second moment of Adam freezes its weight without a trace in the loss.
     """
-    name = find_not_finite({n: t for n, t in state.items() if not n.startswith("net/")}, {})
+    skipped = ("net/", "average/")
+    name = find_not_finite({n: t for n, t in state.items() if not n.startswith(skipped)}, {})
     if name is None:
         return
     names = {id(p): n for n, p in net.named_parameters()}
@@ -214,6 +219,8 @@ def training_state(net: Method) -> dict[str, Tensor]:
     for label, optimizer in net.optimizers().items():
         for index, entry in optimizer.state_dict()["state"].items():
             for key, value in entry.items():
+                if value is None:  # SGD without momentum
+                    continue
                 state[f"optimizer/{label}/{index}/{key}"] = torch.as_tensor(value)
     state |= {f"memory/{name}": t for name, t in net.extra_state().items()}
     state["random/cpu"] = torch.get_rng_state()
@@ -238,7 +245,8 @@ def _restore(net: Method, state: dict[str, Tensor], path: Path) -> None:
         {name.removeprefix("net/"): t for name, t in state.items() if name.startswith("net/")},
         path,
     )
-    if bad := find_not_finite(state, {n: t for n, t in state.items() if n.startswith("net/")}):
+    weights = {n: t for n, t in state.items() if n.startswith(("net/", "average/"))}
+    if bad := find_not_finite(state, weights):
         raise UnseenError(_NOT_FINITE.format(path=path, name=bad))
     for label, optimizer in net.optimizers().items():
         entries: dict[int, dict[str, Tensor]] = {}

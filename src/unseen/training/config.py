@@ -8,14 +8,22 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple
 
-from annotated_types import Ge, Le
-from pydantic import BeforeValidator, StrictInt, TypeAdapter, ValidationError
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import (
+    AllowInfNan,
+    BeforeValidator,
+    Strict,
+    StrictInt,
+    TypeAdapter,
+    ValidationError,
+)
 
 from unseen.api import Method, Task
 from unseen.augmentations import augmentation_names
 from unseen.checks import LARGEST_INT
 from unseen.errors import UnseenError
 from unseen.methods import METHODS
+from unseen.nn.precision import Amp
 from unseen.schema import (
     Section,
     build,
@@ -30,6 +38,8 @@ from unseen.schema import (
 from unseen.schema.migration import migrate_loop
 
 Count = Annotated[StrictInt, Ge(1), Le(LARGEST_INT)]
+PositiveNumber = Annotated[float, Strict(), AllowInfNan(False), Gt(0)]
+Fraction = Annotated[float, Strict(), Gt(0), Lt(1)]
 
 
 class LoopSettings(Section):
@@ -37,11 +47,15 @@ class LoopSettings(Section):
 
     steps: Count = 1000
     batch_size: Count = 32
+    epochs: Count | None = None  # in place of steps: passes over the training data
     augment: str | list[str] | None = None  # batch transforms by name, applied before every step
     lr_schedule: Annotated[
         Literal["none", "linear", "cosine"],
-        BeforeValidator(lambda value: "none" if value is None else value),
+        BeforeValidator(lambda value: "none" if value in (None, "constant") else value),
     ] = "none"  # linear and cosine end at 0
+    clip: PositiveNumber | None = None  # largest norm of the gradients of an optimizer
+    ema: Fraction | None = None  # decay of the averaged weights, which evaluation uses
+    amp: Amp | None = None  # the model's passes in 16 bits
     log_every: Count = 10
     checkpoint_every: Count = 100
     # Evenly spaced weights to keep, the final ones included, for choosing among them afterwards.

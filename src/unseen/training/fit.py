@@ -5,27 +5,38 @@ from __future__ import annotations
 import logging
 import math
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from unseen.api import Batch, Method
 from unseen.augmentations import Augment, augment_batch
-from unseen.checks import check_int
+from unseen.checks import check_int, check_path
 from unseen.detection.sampling import loader_length
 from unseen.detection.scoring import ScoreAt
 from unseen.errors import UnseenError
 from unseen.nn.batch import batches_from, iterate
 from unseen.nn.inputs import check_labels, describe_type
-from unseen.training.loop import training_steps
+from unseen.nn.precision import Amp
+from unseen.schema import validate
+from unseen.training.config import LoopSettings
+from unseen.training.fit_checkpoint import FitCheckpoint
+from unseen.training.history import History
+from unseen.training.loop import LR_SCHEDULES, Schedule, training_steps
 from unseen.training.machine import pick_device
 from unseen.training.progress import TrainingProgress
+from unseen.training.repeated import RepeatedLoader
+from unseen.training.updates import Updates, train_mode
 
 log = logging.getLogger("unseen")
 
 PROBE = 128  # samples at most whose accuracy progress shows
 PROBE_EVERY = 50  # steps between two looks at it: about 1 % of the time of standard training
+
+OnStep = Callable[[int, dict[str, float]], object]
 
 
 def fit(
@@ -33,22 +44,45 @@ def fit(
     loader: Iterable[Any],
     steps: int | None = None,
     *,
+    epochs: int | None = None,
     held_out: Iterable[Any] | None = None,
     augment: Augment = None,
+    schedule: Schedule = "constant",
+    clip: float | None = None,
+    ema: float | None = None,
+    amp: Amp | None = None,
+    on_step: OnStep | None = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: int = 100,
+    resume: bool = False,
     device: str = "auto",
     progress: bool = True,
-) -> Method:
+) -> History:
     """Train on the source, then calibrate the uncertainty score and the alarm.
 
-    `loader` yields (x, y) or dicts and is iterated as often as needed. `held_out` is source data
-    that is not trained on; without it the alarm fires too often. `augment`
-    transforms the inputs of every batch: "cutout", "autoaugment", "randconv", "flip_crop", a list
-    of these, or a function.
+    Returns the logs of every step; `net` is trained in place, and is `history.net` too.
+
+    Args:
+        loader: yields (x, y) or dicts and is iterated as often as needed.
+        steps: number of updates.
+        epochs: number of passes over the loader, in place of steps.
+        held_out: source data that is not trained on. Without it the alarm is calibrated on training
+            data and fires too often.
+        augment: transforms the inputs of every batch: "cutout", "autoaugment", "randconv",
+            "flip_crop", a list of these, or a function.
+        schedule: of the learning rates: "constant", "cosine", "linear", or a function from the
+            fraction of training that is done to the fraction of the rates that is left.
+        clip: largest norm of the gradients of each optimizer; larger ones are scaled down.
+        ema: decay of an exponential moving average of the weights, such as 0.99. The method has
+            the average after training; a second fit goes on from the weights themselves.
+        amp: "bf16" or, for CUDA, "fp16": passes of the model in 16 bits.
+        on_step: called as on_step(step, logs) after every step.
+        checkpoint: file to save the state of training to.
+        checkpoint_every: steps from one checkpoint to the next.
+        resume: continue from the checkpoint if there is one, with the same numbers as without the
+            interruption. Give the same loader and settings.
     """
     check_method(net)
-    if steps is None:
-        raise UnseenError("steps is missing: give the number of updates, such as steps=3000")
-    check_int("steps", steps, 1)
     for name, data in (("loader", loader), ("held_out", () if held_out is None else held_out)):
         if iterate(data, name) is data:
             raise UnseenError(
@@ -58,19 +92,80 @@ def fit(
         raise UnseenError(
             "held_out is empty: give source data that is not trained on, or leave it out"
         )
-    for warning in net.warnings(steps):
+    total = _number_of_steps(loader, steps, epochs)
+    values: dict[str, Any] = {"steps": total, "clip": clip, "ema": ema, "amp": amp}
+    loop = validate(LoopSettings, {**values, "checkpoint_every": checkpoint_every}, "fit")
+    net.to(pick_device(device))
+    file = None if checkpoint is None else check_path("checkpoint", checkpoint)
+    if resume and file is None:
+        raise UnseenError("resume=True needs the file to continue from: checkpoint=...")
+    history, batches = History(net), RepeatedLoader(loader)
+    updates = Updates(net, loop, _check_schedule(schedule))
+    saved = FitCheckpoint(file, net, updates, history, batches, schedule)
+    first = saved.restore(resume)
+    for warning in net.warnings(total - first):
         log.warning(warning)
-    net.to(pick_device(device)).train()
+    train_mode(net)
     watched = ("loader", loader) if held_out is None else ("held_out", held_out)
     probe = first_batches(*watched, PROBE) if progress else []
-    batches = (augment_batch(batch.to(net.device), augment) for batch in endless(loader))
-    shown = TrainingProgress(net.name, steps, quiet=not progress)
-    for step, _ in training_steps(net.step, batches, shown, weights=net):
-        if probe and (step % PROBE_EVERY == 0 or step == steps):
-            shown.metrics["source accuracy"] = accuracy_on(net, probe)
+    moved = (augment_batch(batch.to(net.device), augment) for batch in batches)
+    shown = TrainingProgress(net.name, total, first, quiet=not progress)
+    with updates.running(first) as schedulers:
+        for step, logs in training_steps(
+            updates.step,
+            moved,
+            shown,
+            schedulers,
+            weights=net,
+            check_at=saved.due_at,
+            skipped=lambda: updates.skipped,
+        ):
+            numbers = _numbers(logs)
+            if probe and (step % PROBE_EVERY == 0 or step == total):
+                with updates.averaged():
+                    numbers["source_accuracy"] = accuracy_on(net, probe)
+                shown.metrics["source accuracy"] = numbers["source_accuracy"]
+            history.add(step, numbers)
+            if saved.due_at(step):
+                saved.write(step)
+            if on_step is not None:
+                on_step(step, numbers)
+    updates.finish()
     net.eval()
     calibrate(net, loader, held_out)
-    return net
+    return history
+
+
+def _number_of_steps(loader: Iterable[Any], steps: int | None, epochs: int | None) -> int:
+    if epochs is None:
+        if steps is None:
+            raise UnseenError(
+                "steps is missing: give the number of updates, such as steps=3000, or epochs=10"
+            )
+        return check_int("steps", steps, 1)
+    if steps is not None:
+        raise UnseenError("give steps or epochs, not both")
+    batches = loader_length(loader)
+    if batches is None:
+        raise UnseenError("the loader has no length, so epochs cannot be counted: give steps")
+    if batches == 0:
+        raise UnseenError("the loader has no batches: an epoch would have no step")
+    return check_int("epochs", epochs, 1) * batches
+
+
+def _check_schedule(schedule: Schedule) -> Schedule:
+    if schedule in ("constant", "none"):
+        return "none"
+    if schedule in LR_SCHEDULES or (callable(schedule) and not isinstance(schedule, type)):
+        return schedule
+    raise UnseenError(
+        f"schedule must be constant, {', '.join(LR_SCHEDULES)}, or a function from the fraction of "
+        f"training done to the fraction of the learning rate left, not {schedule!r}"
+    )
+
+
+def _numbers(logs: dict[str, Tensor]) -> dict[str, float]:
+    return {name: float(value) for name, value in logs.items()}
 
 
 def first_batches(name: str, loader: Iterable[Any], samples: int) -> list[Batch]:
@@ -98,20 +193,6 @@ def accuracy_on(net: Method, batches: list[Batch]) -> float:
     return correct / total if total else math.nan
 
 
-def endless(loader: Iterable[Any]) -> Iterator[Batch]:
-    """Yield the loader's batches, over and over."""
-    while True:
-        empty = True
-        for batch in batches_from(loader, "loader"):
-            empty = False
-            yield batch
-        if empty:
-            raise UnseenError(
-                "the loader yielded no batch: is it a generator, which can be iterated only once, "
-                "or has it drop_last=True and too few samples?"
-            )
-
-
 def calibrate(
     net: Method,
     source: Iterable[Any],
@@ -135,6 +216,8 @@ def calibrate(
 
 def check_method(net: Any) -> None:
     """Raise unless this is a method, not a bare model."""
+    if isinstance(net, History):
+        raise UnseenError("needs a method, not the history of a fit: give history.net")
     if not isinstance(net, Method):
         raise UnseenError(
             f"needs a method, not {describe_type(net)}: wrap a model, such as unseen.ERM(model) or "

@@ -22,11 +22,12 @@ from unseen.training.checkpoint import migrate_method_config
 from unseen.training.config import LoopSettings, Resolved
 
 TRAINED_ON = "trained_on"
+NEWER = ("epochs", "clip", "ema", "amp")
 
 
 def identity(task: Task, net: Method, preset: str, chosen: Resolved, seed: int) -> dict[str, Any]:
     """Return the settings that determine a run, with their hash as its identifier."""
-    settings = {
+    settings: dict[str, Any] = {
         "task": task.name,
         "variant": task.variant,
         "method": net.name,
@@ -36,7 +37,10 @@ def identity(task: Task, net: Method, preset: str, chosen: Resolved, seed: int) 
         "settings": plain(net.settings()),
         "model": chosen.model,
     }
-    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+    # Settings that are newer than format 2 count where they are set: identifiers stay the same.
+    loop = {n: v for n, v in settings["loop"].items() if v is not None or n not in NEWER}
+    hashed = json.dumps({**settings, "loop": loop}, sort_keys=True)
+    digest = hashlib.sha256(hashed.encode()).hexdigest()
     return {"format": FORMAT, "run": digest[:8], **settings}
 
 

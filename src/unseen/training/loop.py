@@ -15,8 +15,9 @@ from unseen.errors import UnseenError
 from unseen.nn.finite import check_update, infinities
 from unseen.training.progress import TrainingProgress
 
+# From the fraction of steps done to the fraction of the learning rate that is left.
+Schedule = str | Callable[[float], float]
 LR_SCHEDULES: dict[str, Callable[[float], float]] = {
-    # From the fraction of steps done to the fraction of the learning rate that is left.
     "linear": lambda done: 1 - done,
     "cosine": lambda done: (1 + math.cos(math.pi * done)) / 2,
 }
@@ -32,6 +33,7 @@ def training_steps(
     *,
     weights: nn.Module | None = None,
     check_at: Callable[[int], bool] = lambda step: False,
+    skipped: Callable[[], bool] = lambda: False,
 ) -> Iterator[tuple[int, dict[str, Tensor]]]:
     """Update once per batch and yield the number of the step, from 1, and its logs.
 
@@ -39,7 +41,8 @@ def training_steps(
     `progress.metrics`, which are shown when it asks for the next step.
 
     The loss must be finite at every step. It is computed before the update, so the weights and
-    buffers of `weights` are checked too: after the last step, and where `check_at` says.
+    buffers of `weights` are checked too: after the last step, and where `check_at` says. A step
+    that was `skipped`, as one that overflowed in 16 bits is, needs no finite loss.
     """
     constants = infinities({} if weights is None else weights.state_dict())
     with progress:
@@ -55,7 +58,8 @@ def training_steps(
                 raise UnseenError(
                     f"step {step} failed on a batch of shape {shapes}: {error}"
                 ) from error
-            progress.metrics["loss"] = finite_loss(logs, step)
+            if not skipped():
+                progress.metrics["loss"] = finite_loss(logs, step)
             if weights is not None and (step == progress.total or check_at(step)):
                 check_update(weights.state_dict(), constants, step)
             for scheduler in schedulers:
@@ -77,12 +81,12 @@ def finite_loss(logs: dict[str, Tensor], step: int) -> float:
 
 
 def lr_schedulers(
-    optimizers: Iterable[Optimizer], schedule: str, steps: int, first: int = 0
+    optimizers: Iterable[Optimizer], schedule: Schedule, steps: int, first: int = 0
 ) -> list[LambdaLR]:
     """Schedule the learning rates of fresh optimizers, from step `first` of `steps` on."""
     if schedule == "none":
         return []
-    factor = LR_SCHEDULES[schedule]
+    factor = LR_SCHEDULES[schedule] if isinstance(schedule, str) else _checked(schedule)
     schedulers = []
     for optimizer in optimizers:
         for group in optimizer.param_groups:
@@ -91,6 +95,21 @@ def lr_schedulers(
             LambdaLR(optimizer, lambda done: factor(done / steps), last_epoch=first - 1)
         )
     return schedulers
+
+
+def _checked(schedule: Callable[[float], float]) -> Callable[[float], float]:
+    """Return a user's schedule, which must give a number of at least 0."""
+
+    def factor(done: float) -> float:
+        value = float(schedule(done))
+        if not 0 <= value < math.inf:
+            raise UnseenError(
+                f"schedule gave {value} after {done:.0%} of the steps: it must give the fraction "
+                "of the learning rate that is left, a number of at least 0"
+            )
+        return value
+
+    return factor
 
 
 def _shapes(batch: Any) -> str:

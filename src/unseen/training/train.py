@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import platform
-import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -21,10 +20,10 @@ from unseen.api import Batch, Method, Task
 from unseen.augmentations import augment_batch
 from unseen.detection.sampling import MAX_SAMPLES
 from unseen.errors import SampleError, UnseenError
-from unseen.files import locked, write_json
+from unseen.files import locked
 from unseen.methods import method_named
 from unseen.nn.inputs import check_label_range
-from unseen.nn.tensor_files import read_tensors, write_tensors
+from unseen.nn.tensor_files import write_tensors
 from unseen.schema import plain
 from unseen.training.batches import (
     batches_of,
@@ -36,10 +35,7 @@ from unseen.training.batches import (
     training_indices,
 )
 from unseen.training.checkpoint import (
-    CONFIG,
-    MODEL,
     check_training_state,
-    restore_training_state,
     save_method,
     training_state,
 )
@@ -54,12 +50,14 @@ from unseen.training.identity import (
     package_version,
     trained_on,
 )
-from unseen.training.loop import lr_schedulers, training_steps
+from unseen.training.loop import training_steps
 from unseen.training.machine import forget_peak_memory, peak_memory, pick_device, processor
 from unseen.training.progress import TrainingProgress
 from unseen.training.run import DONE, RECORDS, Run, record_lines
+from unseen.training.run_folder import open_run, remove_new, reopen_finished
 from unseen.training.sample_images import pixels
 from unseen.training.tensorboard import Curves
+from unseen.training.updates import Updates, train_mode
 
 log = logging.getLogger("unseen")
 
@@ -87,9 +85,12 @@ def train(
     curves = Curves(run.folder / "tensorboard" if tensorboard else None)
     check_seed(seed)
     settings = resolve(task, method_class, preset, overrides or {})
+    if settings.loop.epochs is not None:
+        settings = settings._replace(loop=count_steps(task, settings.loop))
     loop = settings.loop
     torch.manual_seed(seed)
-    net = method_class(task.model(**settings.model), **settings.method).to(target_device).train()
+    net = method_class(task.model(**settings.model), **settings.method).to(target_device)
+    train_mode(net)
     config = {
         **identity(task, net, preset, settings, seed),
         "task_word": task_word or task.name,
@@ -107,7 +108,7 @@ def train(
         },
     }
     if run.done and resume:
-        return _reopen_finished(run, config, curves)
+        return reopen_finished(run, config, curves)
     source, held_out = (load_split(task.source, split) for split in ("train", "val"))
     if (size := len(source)) < loop.batch_size:  # type: ignore[arg-type]
         raise UnseenError(
@@ -118,10 +119,11 @@ def train(
     for warning in net.warnings(loop.steps):
         log.warning(warning)
     forget_peak_memory()
-    training = _Training(run, task, net, source, held_out, loop, seed, curves)
+    updates = Updates(net, loop)
+    training = _Training(run, task, net, updates, source, held_out, loop, seed, curves)
     with locked(run.folder, nested=True), curves:
         present = set(run.folder.iterdir()) if run.folder.is_dir() else None
-        config, first = _open(run, config, net, resume)
+        config, first = open_run(run, config, updates, resume)
         training.saved_step = first
         try:
             curves.restart(run.records())
@@ -130,12 +132,12 @@ def train(
         except UnseenError as error:
             if training.saved_step:
                 raise UnseenError(f"{error}; {training.kept()}") from error
-            _remove_new(run.folder, present)
+            remove_new(run.folder, present)
             raise
         except Exception:
             # Before the first checkpoint there is nothing to resume: leave nothing behind.
             if not training.saved_step:
-                _remove_new(run.folder, present)
+                remove_new(run.folder, present)
             raise
         except BaseException:  # a signal
             log.warning("%s", training.kept())
@@ -148,6 +150,7 @@ class _Training:
     run: Run
     task: Task
     net: Method
+    updates: Updates
     source: Dataset
     held_out: Dataset
     loop: LoopSettings
@@ -172,48 +175,70 @@ class _Training:
         snapshot_at = {1} | {max(1, round(steps * i / SNAPSHOTS)) for i in range(1, SNAPSHOTS + 1)}
         label = f"{self.task.name} {net.name} seed {self.seed}"
         progress = TrainingProgress(label, steps, first, quiet=not show_progress)
-        schedulers = lr_schedulers(net.optimizers().values(), loop.lr_schedule, steps, first)
         started, pending = time.monotonic(), []
 
         def checkpoint_at(step: int) -> bool:
             return step % loop.checkpoint_every == 0 or step == steps
 
-        for step, logs in training_steps(
-            net.step,
-            self._batches(first),
-            progress,
-            schedulers,
-            weights=net,
-            check_at=lambda step: checkpoint_at(step) or step in keep_at | snapshot_at,
-        ):
-            if step % loop.log_every == 0 or step == steps:
-                seconds = (time.monotonic() - started) / (step - first)
-                values = {name: float(value) for name, value in logs.items()}
-                pending += self._records(
-                    run_id, step, "train", {**values, "seconds_per_step": seconds}
-                )
-            if step in snapshot_at:
-                path = self.run.folder / "figures" / f"step_{step:06d}.safetensors"
-                write_tensors(path, net.snapshot(fixed))
-            if step in keep_at:
-                score = self._evaluate(self.held_out)
-                pending += self._records(run_id, step, "val", {self.task.metric: score})
-                write_tensors(self.run.kept_path(step), net.state_dict())
-            if checkpoint_at(step):
-                score = self._evaluate(probe)
-                progress.metrics[f"source {self.task.metric}"] = score
-                name = f"source_{self.task.metric}"
-                pending += self._records(run_id, step, "train", {name: score})
-                state = training_state(net)
-                check_training_state(net, state, step)
-                self.run.append(pending)
-                write_tensors(self.run.state_path, state)
-                self.saved_step = step
-                self.curves.add(pending)
-                pending = []
+        with self.updates.running(first) as schedulers:
+            for step, logs in training_steps(
+                self.updates.step,
+                self._batches(first),
+                progress,
+                schedulers,
+                weights=net,
+                check_at=lambda step: checkpoint_at(step) or step in keep_at | snapshot_at,
+                skipped=lambda: self.updates.skipped,
+            ):
+                if step % loop.log_every == 0 or step == steps:
+                    seconds = (time.monotonic() - started) / (step - first)
+                    values = {name: float(value) for name, value in logs.items()}
+                    pending += self._records(
+                        run_id, step, "train", {**values, "seconds_per_step": seconds}
+                    )
+                if step in snapshot_at | keep_at:
+                    with self.updates.averaged():
+                        pending += self._keep(run_id, step, fixed, snapshot_at, keep_at)
+                if checkpoint_at(step):
+                    pending = self._checkpoint(run_id, step, probe, progress, pending)
+
+    def _keep(
+        self, run_id: str, step: int, fixed: Batch, snapshot_at: set[int], keep_at: set[int]
+    ) -> list[dict[str, Any]]:
+        """Write the arrays of figures and the weights that are kept at this step."""
+        if step in snapshot_at:
+            path = self.run.folder / "figures" / f"step_{step:06d}.safetensors"
+            write_tensors(path, self.net.snapshot(fixed))
+        if step not in keep_at:
+            return []
+        score = self._evaluate(self.held_out)
+        write_tensors(self.run.kept_path(step), self.net.state_dict())
+        return self._records(run_id, step, "val", {self.task.metric: score})
+
+    def _checkpoint(
+        self,
+        run_id: str,
+        step: int,
+        probe: Dataset,
+        progress: TrainingProgress,
+        pending: list[dict[str, Any]],
+    ) -> list[dict[str, Any]]:
+        """Write the state of training and the pending records; return those still pending."""
+        with self.updates.averaged():
+            score = self._evaluate(probe)
+        progress.metrics[f"source {self.task.metric}"] = score
+        pending += self._records(run_id, step, "train", {f"source_{self.task.metric}": score})
+        state = {**training_state(self.net), **self.updates.state()}
+        check_training_state(self.net, state, step)
+        self.run.append(pending)
+        write_tensors(self.run.state_path, state)
+        self.saved_step = step
+        self.curves.add(pending)
+        return []
 
     def finish(self, config: dict[str, Any]) -> None:
         """Calibrate, evaluate on the held-out source and save."""
+        self.updates.finish()
         net = self.net.eval()
         score_at = self.task.score_at if net.detector.reads_learned_noise else None
         source, held_out = (random_part(d, MAX_SAMPLES) for d in (self.source, self.held_out))
@@ -275,58 +300,12 @@ def _random_state_kept(net: Method) -> Iterator[None]:
         yield
 
 
-def _reopen_finished(run: Run, config: dict[str, Any], curves: Curves) -> Run:
-    run.check_same(config)
-    if not (run.folder / MODEL).exists():
-        raise UnseenError(
-            f"{run.folder} is finished but {MODEL} is missing: train it again into another --out"
-        )
-    # A kill may have come between writing `done` and removing the checkpoint.
-    run.state_path.unlink(missing_ok=True)
-    with curves:
-        curves.restart(run.records())
-    return run
-
-
-def _open(
-    run: Run, config: dict[str, Any], net: Method, resume: bool
-) -> tuple[dict[str, Any], int]:
-    """Create or reopen the folder; return the run's configuration and the steps already done."""
-    if run.folder.exists() and not run.folder.is_dir():
-        raise UnseenError(f"{run.folder} is a file; --out names a folder")
-    if resume and run.folder.exists():
-        _remove_old_temporaries(run.folder)
-    if not run.folder.exists() or not any(run.folder.iterdir()):
-        write_json(run.folder / CONFIG, config)
-        return config, 0
-    if not resume:
-        raise UnseenError(
-            f"{run.folder} is not empty: add --resume to continue it, or choose another --out"
-        )
-    run.check_same(config)
-    config = {**config, "run": run.config["run"]}  # an older format may have hashed other names
-    first = 0
-    if run.state_path.exists():
-        restore_training_state(net, read_tensors(run.state_path), run.state_path)
-        first = int(net.steps_done)
-    run.rewrite([r for r in run.records() if r["step"] <= first] if first else [])
-    return config, first
-
-
-def _remove_new(folder: Path, present: set[Path] | None) -> None:
-    """Remove what this call has written; `present` was in the folder before, if there was one."""
-    if present is None:
-        shutil.rmtree(folder, ignore_errors=True)
-        return
-    for path in set(folder.iterdir()) - present:
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def _remove_old_temporaries(folder: Path) -> None:
-    """Remove the temporary files that a kill of version 0.2 or older has left."""
-    for name in (CONFIG, RECORDS, DONE, "*.safetensors"):
-        for path in folder.rglob(f".{name}.{'[0-9a-f]' * 8}"):
-            path.unlink()
+def count_steps(task: Task, loop: LoopSettings) -> LoopSettings:
+    """Return the settings with steps in place of epochs; a last, smaller batch is left out."""
+    assert loop.epochs is not None
+    samples = len(load_split(task.source, "train"))  # type: ignore[arg-type]
+    steps = loop.epochs * max(1, samples // loop.batch_size)
+    return loop.model_copy(update={"steps": steps, "epochs": None})
 
 
 def _command() -> str:

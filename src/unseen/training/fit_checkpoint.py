@@ -1,0 +1,101 @@
+"""The checkpoint of `unseen.fit`: one file with all that a killed fit needs to continue."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from unseen.api import Method
+from unseen.errors import UnseenError
+from unseen.files import write_atomically
+from unseen.nn.tensor_files import read_metadata, read_tensors, tensor_bytes
+from unseen.schema import plain
+from unseen.training.checkpoint import (
+    check_training_state,
+    restore_training_state,
+    training_state,
+)
+from unseen.training.history import PREFIX, History
+from unseen.training.loop import Schedule
+from unseen.training.repeated import RepeatedLoader
+from unseen.training.updates import Updates
+
+KIND = "unseen fit 1"
+
+
+class FitCheckpoint:
+    """Writes and restores the state of a fit; does nothing without a path."""
+
+    def __init__(
+        self,
+        path: Path | None,
+        net: Method,
+        updates: Updates,
+        history: History,
+        batches: RepeatedLoader,
+        schedule: Schedule,
+    ) -> None:
+        self.path, self.net, self.updates = path, net, updates
+        self.history, self.batches = history, batches
+        name = schedule if isinstance(schedule, str) else "own"
+        self.settings: dict[str, Any] = {
+            **{"method": net.name, "schedule": name, "settings": plain(net.settings())},
+            **{n: getattr(updates.loop, n) for n in ("steps", "clip", "ema", "amp")},
+        }
+
+    def due_at(self, step: int) -> bool:
+        """Return whether the state is written after this step."""
+        loop = self.updates.loop
+        return self.path is not None and (step % loop.checkpoint_every == 0 or step == loop.steps)
+
+    def write(self, step: int) -> None:
+        """Write the state after a step; a kill leaves the file before it or the new one."""
+        assert self.path is not None
+        state = training_state(self.net)
+        check_training_state(self.net, state, step)
+        state |= {**self.updates.state(), **self.history.state(), **self.batches.state()}
+        metadata = {"kind": KIND, "step": str(step), "settings": json.dumps(self.settings)}
+        write_atomically(self.path, tensor_bytes(state, metadata))
+
+    def restore(self, resume: bool) -> int:
+        """Restore the state if there is one; return the number of steps that are done."""
+        path = self.path
+        if path is None or not path.exists():
+            return 0
+        if path.is_dir():
+            raise UnseenError(f"{path} is a folder; checkpoint names a file")
+        if not resume:
+            raise UnseenError(
+                f"{path} exists already: add resume=True to continue from it, or name another file"
+            )
+        metadata = read_metadata(path)
+        if metadata.get("kind") != KIND or not metadata.get("step", "").isdigit():
+            raise UnseenError(f"{path} is not a checkpoint of unseen.fit: name another file")
+        self._check_settings(path, metadata)
+        state = read_tensors(path)
+        # A log that a step does not have is NaN in the history.
+        finite = {name: t for name, t in state.items() if not name.startswith(PREFIX)}
+        restore_training_state(self.net, finite, path)
+        try:
+            self.updates.load_state(state)
+            self.history.load_state(state)
+            self.batches.load_state(state)
+        except (KeyError, RuntimeError, ValueError) as error:
+            raise UnseenError(
+                f"{path} is not a complete checkpoint: {type(error).__name__}: {error}"
+            ) from error
+        return int(metadata["step"])
+
+    def _check_settings(self, path: Path, metadata: dict[str, str]) -> None:
+        try:
+            before = json.loads(metadata["settings"])
+            pairs = {name: (before[name], value) for name, value in self.settings.items()}
+        except (KeyError, ValueError, TypeError) as error:
+            raise UnseenError(f"{path} is not a complete checkpoint: no settings") from error
+        for name, (old, new) in pairs.items():
+            if old != json.loads(json.dumps(new)):
+                raise UnseenError(
+                    f"{path} was written with {name} = {old}, now it is {new}: repeat the "
+                    "settings it was started with, or name another file"
+                )
