@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
 
 from unseen.functional.accuracy_curve import (
-    TOWARDS_EQUAL,
+    LEAST_ERROR,
     Curve,
-    combination_weights,
     conformal_bound,
     folds,
+    inverse_error_weights,
     nearest_distances,
+    weighted_median,
 )
 
 
@@ -22,20 +22,26 @@ def test_curve_never_rises_and_is_flat_beyond_its_ends():
     assert curve(np.array([-1.0, 0.0, 1.0, 1.5, 9.0])) == pytest.approx([0.9, 0.9, 0.6, 0.6, 0.6])
 
 
-def test_weights_have_the_least_squared_error_of_all_combinations():
+def test_weights_are_inverse_to_the_errors():
+    truth = np.array([0.2, 0.8])
+    predictions = np.array([[0.3, 0.2 + 0.2, 0.2], [0.9, 0.8 - 0.2, 0.8]])
+    weights = inverse_error_weights(predictions, truth)
+    expected = np.array([10, 5, 1 / LEAST_ERROR])  # the third makes no error
+    assert weights == pytest.approx(expected / expected.sum())
+
+
+def test_weighted_median_is_that_of_repeated_values():
     rng = np.random.default_rng(0)
-    truth = rng.uniform(size=60)
-    predictions = np.stack([truth + rng.normal(0, s, 60) for s in (0.05, 0.1, 0.5)], 1)
-    weights = combination_weights(predictions, truth)
+    values, counts = rng.uniform(size=(20, 5)), np.array([1, 4, 2, 3, 1])
+    slow = [np.sort(np.repeat(row, counts))[(counts.sum() - 1) // 2] for row in values]
+    assert weighted_median(values, counts / 11) == pytest.approx(slow)
+    assert weighted_median(values[0], counts / 11) == pytest.approx(slow[0])
 
-    def loss(w):
-        ridge = TOWARDS_EQUAL * len(truth) * ((w - 1 / 3) ** 2).sum()
-        return ((predictions @ w - truth) ** 2).sum() + ridge
 
-    simplex = {"type": "eq", "fun": lambda w: w.sum() - 1}
-    slow = minimize(loss, np.full(3, 1 / 3), bounds=[(0, 1)] * 3, constraints=simplex).x
-    assert weights == pytest.approx(slow, abs=2e-3)
-    assert weights.sum() == pytest.approx(1) and weights[0] > weights[2] >= 0
+def test_weighted_median_ignores_how_far_a_minority_errs():
+    weights = np.array([0.2, 0.4, 0.4])
+    assert weighted_median(np.array([0.0, 0.5, 0.6]), weights) == 0.5
+    assert weighted_median(np.array([-9.0, 0.5, 0.6]), weights) == 0.5
 
 
 def test_bound_is_that_of_conformal_prediction():

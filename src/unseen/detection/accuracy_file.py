@@ -20,7 +20,7 @@ from unseen.errors import UnseenError
 from unseen.functional.accuracy_curve import Curve
 from unseen.nn.tensor_files import read_metadata, read_tensors, tensor_bytes
 
-FORMAT = 4  # raise it with every change of the file or of the shifts
+FORMAT = 5  # raise it with every change of the file or of the shifts
 ARRAYS = tuple(f.name for f in fields(Combined) if f.name not in ("names", "curves", "reach"))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unseen.detection.correctness import SOURCE_SHARE
+from unseen.detection.correctness import SOURCE_SHARE, Correctness
 from unseen.detection.one_pass import Moments, Observation, OnePass
 from unseen.detection.synthetic_shifts import Shift, Shifts, shifts_for, with_blends
 from unseen.errors import UnseenError
@@ -18,6 +18,7 @@ from unseen.nn.inputs import inputs
 
 BLENDS = 60  # of several kinds of shift
 MIXTURES = (0.25, 0.5, 0.75)  # parts of a shift in mixtures with the source
+CLEARLY = 0.005  # of the area under the ROC curve of errors, to use more than one input
 ROWS = 1000  # of a point in the fit of the correctness, where maps have many
 
 
@@ -76,27 +77,60 @@ def fit_correctness(
 ) -> dict[str, Floats]:
     """Fit the correctness to the source and all points, and once without each kind of shift.
 
-    Returns the scores of the points by the kind that was left out. The final fit stays in the
-    detector, and its features are added to the points and to the observation of the source.
+    It uses the number of inputs that ranks predictions under kinds left out best; more than one
+    only if that is better by CLEARLY. Returns the scores of the points by the kind that was left
+    out. The final fit stays in the detector, and its features are added to the points and to the
+    observation of the source.
     """
     model = one_pass.correctness
-    clean, clean_correct = _regression_rows(one_pass, source)
-    scores: dict[str, Floats] = {}
-    for left_out in (*sorted({kind for p in points for kind in p.kinds}), ""):
-        used = [p for p in points[1:] if left_out not in p.kinds]
-        rows = torch.cat([clean, *(p.inputs for p in used)])
-        correct = torch.cat([clean_correct, *(p.correct for p in used)])
-        weights = torch.ones(len(rows), dtype=torch.float64)
-        odds = SOURCE_SHARE / (1 - SOURCE_SHARE)
-        weights[: len(clean)] = odds * (len(rows) - len(clean)) / len(clean)
-        model.fit_inputs(rows, correct, weights)
-        scores[left_out] = np.array([1 - float(model.probability(p.inputs).mean()) for p in points])
+    clean = _regression_rows(one_pass, source)
+    kinds = sorted({kind for p in points for kind in p.kinds})
+    ranked, scores = dict[int, float](), dict[int, dict[str, Floats]]()
+    for count in model.input_counts:
+        areas, scores[count] = [], {}
+        for kind in kinds:
+            _fit_without(kind, model, points, clean, count)
+            scores[count][kind] = _scores_by(model, points)
+            areas += [_error_area(model, p) for p in points if p.kinds == (kind,)]
+        known = [area for area in areas if area is not None]
+        ranked[count] = float(np.mean(known)) if known else 0.5
+    best = max(ranked, key=lambda count: ranked[count] - (CLEARLY if count > 1 else 0))
+    _fit_without("", model, points, clean, best)
     noise = one_pass.noise_scores(source.features)
     source.features[model.name] = model.from_rows(source.logits, noise)
     for point in points:
         point.moments[model.name] = Moments.of(1 - model.probability(point.inputs).unsqueeze(1))
-    del scores[""]
-    return scores
+    return scores[best]
+
+
+def _fit_without(
+    kind: str,
+    model: Correctness,
+    points: list[Point],
+    clean: tuple[Tensor, Tensor],
+    count: int,
+) -> None:
+    """Fit the correctness to the source and the points that do not contain a kind of shift."""
+    used = [p for p in points[1:] if kind not in p.kinds]
+    rows = torch.cat([clean[0], *(p.inputs for p in used)])
+    correct = torch.cat([clean[1], *(p.correct for p in used)])
+    weights = torch.ones(len(rows), dtype=torch.float64)
+    n = len(clean[0])
+    weights[:n] = SOURCE_SHARE / (1 - SOURCE_SHARE) * (len(rows) - n) / n
+    model.fit_inputs(rows, correct, weights, count)
+
+
+def _scores_by(model: Correctness, points: list[Point]) -> Floats:
+    return np.array([1 - float(model.probability(p.inputs).mean()) for p in points])
+
+
+def _error_area(model: Correctness, point: Point) -> float | None:
+    """Return the area under the ROC curve of errors; None if all predictions are right or wrong."""
+    from sklearn.metrics import roc_auc_score  # slow to import
+
+    if point.correct.all() or not point.correct.any():
+        return None
+    return float(roc_auc_score(point.correct.numpy(), model.probability(point.inputs).numpy()))
 
 
 def _point(one_pass: OnePass, kinds: tuple[str, ...], seen: Observation) -> Point:

@@ -14,14 +14,15 @@ from unseen.detection.detector import Detector
 from unseen.functional.accuracy_curve import (
     Curve,
     Floats,
-    combination_weights,
     conformal_bound,
     folds,
+    inverse_error_weights,
     nearest_distances,
     nearest_indices,
+    weighted_median,
 )
 
-DIRECT = ("correctness",)  # its own estimate enters beside its curve
+DIRECT = ("cot", "cott", "correctness")  # their own estimates enter beside their curves
 SOURCE_WEIGHT = 0.1  # of the source, among the points that a curve is fitted to
 NEIGHBOURS = 80  # errors at a similar accuracy that make the interval
 
@@ -55,7 +56,7 @@ class Combined:
 
     def accuracies(self, scores: Floats) -> Floats:
         """Return the combined prediction, (..., S) -> (...)."""
-        return np.clip(self.parts(scores) @ self.weights, 0, 1)
+        return np.clip(weighted_median(self.parts(scores), self.weights), 0, 1)
 
     def predict(self, scores: Mapping[str, float]) -> tuple[float, bool, float]:
         """Return accuracy, whether the domain is beyond what was covered, and by what factor.
@@ -132,8 +133,8 @@ def fit_combined(
         goals.append(accuracies[out])
     stacked, truth = np.concatenate(predictions), np.concatenate(goals)
     combined = fitted(np.ones(len(mixed), dtype=bool), scores)
-    combined.weights = combination_weights(stacked, truth)
-    combined.predicted = np.clip(stacked @ combined.weights, 0, 1)
+    combined.weights = inverse_error_weights(stacked, truth)
+    combined.predicted = np.clip(weighted_median(stacked, combined.weights), 0, 1)
     combined.errors = truth - combined.predicted
     _cover(combined, scores, [p.kinds for p in mixed])
     return combined

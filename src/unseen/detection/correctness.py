@@ -2,7 +2,8 @@
 
 A logistic regression over the highest probability, the margin to the second, the entropy, the free
 energy, and the noise scores of the sample. It is fitted to held-out source data and to synthetic
-shifts of them.
+shifts of them, which also tell how many of these inputs serve: scores that grow with the shift of a
+domain need not tell its right predictions from its wrong ones.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from unseen.functional.scores import energy, entropy
 
 SOURCE_SHARE = 0.3  # of the weight in the fit; the rest is shared by the shifts
 LEAST = 1e-6
+CONFIDENCE = 4  # inputs from the logits; those of the learned noise follow
 
 
 class Correctness(ConfidenceDetector):
@@ -50,8 +52,19 @@ class Correctness(ConfidenceDetector):
         noise = scores.double().clamp_min(LEAST).log()
         return torch.cat([torch.stack(parts, 1), noise], 1)
 
-    def fit_inputs(self, inputs: Tensor, correct: Tensor, weights: Tensor) -> None:
-        """Fit the regression to inputs (M, I), whether the predictions are correct, and weights."""
+    @property
+    def input_counts(self) -> tuple[int, ...]:
+        """How many of the inputs may be used: the first, those of the logits, or all."""
+        return tuple(sorted({1, CONFIDENCE, CONFIDENCE + len(self.noise)}))
+
+    def fit_inputs(
+        self, inputs: Tensor, correct: Tensor, weights: Tensor, count: int | None = None
+    ) -> None:
+        """Fit the regression to inputs (M, I), whether the predictions are correct, and weights.
+
+        Args:
+            count: the number of inputs that are used; the others have no weight.
+        """
         from sklearn.linear_model import LogisticRegression  # slow to import
 
         self.weight, self.bias = torch.zeros(inputs.shape[1], dtype=torch.float64), 0.0
@@ -59,9 +72,10 @@ class Correctness(ConfidenceDetector):
         if correct.all() or not correct.any():  # nothing to tell apart
             self.bias = 20.0 if bool(correct.all()) else -20.0
             return
-        x = ((inputs - centre) / spread).numpy()
+        x = ((inputs - centre) / spread)[:, :count].numpy()
         model = LogisticRegression(max_iter=300).fit(x, correct.numpy(), weights.numpy())
-        self.weight = torch.from_numpy(np.asarray(model.coef_[0], dtype=np.float64)) / spread
+        coefficients = torch.from_numpy(np.asarray(model.coef_[0], dtype=np.float64))
+        self.weight[: len(coefficients)] = coefficients / spread[:count]
         self.bias = float(model.intercept_[0]) - float(self.weight @ centre)
 
     def probability(self, inputs: Tensor) -> Tensor:
@@ -89,5 +103,5 @@ class Correctness(ConfidenceDetector):
 
     def load_fitted_state(self, state: Mapping[str, Tensor]) -> None:
         super().load_fitted_state(state)
-        if self.weight.shape != (4 + len(self.noise),):
-            raise UnseenError(f"correctness: weight must have {4 + len(self.noise)} numbers")
+        if self.weight.shape != (CONFIDENCE + len(self.noise),):
+            raise UnseenError(f"correctness: weight must have {CONFIDENCE + len(self.noise)} numbers")

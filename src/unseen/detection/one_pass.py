@@ -209,7 +209,8 @@ class OnePass:
             if is_fitted(d) and not isinstance(d, ConfidenceTransport)
         }
         shares_pass = own is not None and type(own).look is Detector.look
-        if own is not None and shares_pass:
+        same = _same_features(own, detectors)
+        if own is not None and shares_pass and same is None:
             detectors[OWN] = own
         ready = laid_out_for(self.net.model, inputs(x))
         with ExitStack() as stack:
@@ -225,7 +226,9 @@ class OnePass:
             n: at_least_float32(d.features_of(logits, watched[n])).cpu()
             for n, d in detectors.items()
         }
-        if own is not None and not shares_pass:
+        if same is not None:
+            features[OWN] = features[same]
+        elif own is not None and not shares_pass:
             features[OWN] = own.look(ready).features.cpu()
         rows = sampled_rows(logits).cpu()
         if is_fitted(self.correctness):
@@ -273,6 +276,14 @@ def _batches(source: Batch) -> Iterable[Batch]:
     size = inference_batch_size(source.x)
     for start in range(0, len(source.y), size):
         yield source.rows(slice(start, start + size))
+
+
+def _same_features(own: Detector | None, detectors: Mapping[str, Detector]) -> str | None:
+    """Return the signal that reads the same features as the detector in use, if one does."""
+    sigma = detectors.get(SigmaDetector.name)
+    if isinstance(own, SigmaDetector) and isinstance(sigma, SigmaDetector):
+        return sigma.name if own.positions == sigma.positions else None
+    return None
 
 
 def is_fitted(detector: Detector) -> bool:

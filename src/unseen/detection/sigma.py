@@ -5,10 +5,12 @@ score(T) = mean over channels of |sigma(T) - sigma(S)| / sigma(S)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from unseen.detection.detector import Detector, ScoredModel
@@ -18,6 +20,8 @@ from unseen.functional.scores import relative_deviation
 from unseen.nn.heads import GaussianHead
 from unseen.nn.hooks import edited
 from unseen.nn.perturbed_forward import head_key
+
+POSITIONS = 100  # of a map that are read, about: a score should cost little beside a prediction
 
 
 class NoisyModel(ScoredModel, Protocol):
@@ -41,6 +45,7 @@ class SigmaDetector(Detector):
         head = heads[head_key(net.sites[0])]
         assert isinstance(head, GaussianHead)
         self.head = head
+        self.positions = POSITIONS  # 0: all
 
     @property
     def feature_count(self) -> int:
@@ -50,11 +55,16 @@ class SigmaDetector(Detector):
     def watching(self) -> Iterator[list[Tensor]]:
         head, features = self.head, list[Tensor]()
 
-        def read(args: tuple[Any, ...], _: Tensor) -> None:
-            features.append(pool(head.sigma(args[0]), head.axis))
+        def read(args: tuple[Any, ...], output: Tensor) -> None:
+            every = distance(self._map_of(output), self.positions)
+            features.append(pool(head.sigma(args[0], every), head.axis))
 
         with edited(self.net.model, {self.net.sites[0]: read}):
             yield features
+
+    def _map_of(self, output: Tensor) -> tuple[int, ...]:
+        """Return the size of the site's map without batch and channels."""
+        return tuple(output.movedim(self.head.axis, 1).shape[2:])
 
     def features_of(self, logits: Tensor, watched: list[Tensor]) -> Tensor:
         return watched[0]
@@ -64,3 +74,23 @@ class SigmaDetector(Detector):
 
     def reduce_mean(self, mean: Tensor, variance: Tensor) -> Tensor:
         return relative_deviation(mean, self.calibrated().mean.to(mean), variance)
+
+    def fitted_state(self) -> dict[str, Tensor]:
+        return {"positions": torch.tensor(self.positions)}
+
+    def load_fitted_state(self, state: Mapping[str, Tensor]) -> None:
+        rest = dict(state)
+        positions = rest.pop("positions", torch.tensor(0))  # older runs read all
+        super().load_fitted_state(rest)
+        if positions.dim() or positions.is_floating_point() or positions < 0:
+            raise UnseenError("positions must be a whole number: calibrate the model again")
+        self.positions = int(positions)
+
+
+def distance(shape: tuple[int, ...], positions: int) -> int:
+    """Return the distance along each axis at which about that many positions of a map are read."""
+    total = math.prod(shape)
+    if not positions or not shape or total <= positions:
+        return 1
+    every = round((total / positions) ** (1 / len(shape)))
+    return max(1, min(every, *shape))

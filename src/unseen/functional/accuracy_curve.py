@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-TOWARDS_EQUAL = 0.1  # pull of the weights towards equal ones, per point
+LEAST_ERROR = 1e-3  # of a part, so that none has all the weight
 
 
 @dataclass(frozen=True)
@@ -36,20 +36,22 @@ class Curve:
         return np.interp(scores, self.scores, self.accuracies)
 
 
-def combination_weights(predictions: Floats, accuracies: Floats) -> Floats:
-    """Return the weights of the best combination of predictions, (M, K), (M,) -> (K,).
+def inverse_error_weights(predictions: Floats, accuracies: Floats) -> Floats:
+    """Return weights in inverse proportion to the mean absolute errors, (M, K), (M,) -> (K,)."""
+    errors = np.abs(predictions - accuracies[:, None]).mean(0)
+    weights: Floats = 1 / np.maximum(errors, LEAST_ERROR)
+    return weights / weights.sum()
 
-    They are not negative, sum to one, and minimize the squared error; a small ridge pulls them
-    towards equal weights where predictions say the same.
+
+def weighted_median(values: Floats, weights: Floats) -> Floats:
+    """Return the value that half of the weight does not exceed, (..., K), (K,) -> (...).
+
+    It increases with each value, and follows no single one that errs far from the others.
     """
-    from scipy.optimize import nnls  # slow to import
-
-    points, count = predictions.shape
-    ridge, total = math.sqrt(TOWARDS_EQUAL * points), 1e3 * math.sqrt(points)
-    rows = np.vstack([predictions, ridge * np.eye(count), np.full((1, count), total)])
-    goals = np.concatenate([accuracies, np.full(count, ridge / count), [total]])
-    weights = nnls(rows, goals)[0]
-    return np.asarray(weights / weights.sum(), dtype=np.float64)
+    order = np.argsort(values, axis=-1, kind="stable")
+    reached = weights[order].cumsum(-1) >= 0.5 * weights.sum() - 1e-12
+    index = np.take_along_axis(order, reached.argmax(-1)[..., None], -1)
+    return np.asarray(np.take_along_axis(values, index, -1)[..., 0], dtype=np.float64)
 
 
 def conformal_bound(errors: Floats, level: float) -> float:

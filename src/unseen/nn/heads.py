@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -36,18 +37,32 @@ class GaussianHead(nn.Module):
         sigma = (0.5 * log_var.clamp(max=0.0)).exp()
         return Gaussian(mu.clamp(-MU_LIMIT, MU_LIMIT), sigma)
 
-    def sigma(self, x: Tensor) -> Tensor:
-        """Return the scale only, at half the cost of `forward`."""
+    def sigma(self, x: Tensor, every: int = 1) -> Tensor:
+        """Return the scale only, at half the cost of `forward`.
+
+        Args:
+            every: distance between the positions of the map that are read, along each axis.
+        """
         net: Any = self.net
         # Halving the weights gives log sigma directly and saves one pass over the feature map.
         weight, bias = 0.5 * net.weight[self.width :], 0.5 * net.bias[self.width :]
         if isinstance(net, nn.Linear):
-            log_sigma = F.linear(x, weight, bias)
+            sparse = (slice(None), *[slice(None, None, every)] * (x.dim() - 2))
+            log_sigma = F.linear(x[sparse], weight, bias)
         else:
-            log_sigma = net._conv_forward(x, weight, bias)
+            log_sigma = _strided(net, every)._conv_forward(x, weight, bias)
         if torch.is_grad_enabled():
             return log_sigma.clamp(max=0.0).exp()
         return log_sigma.clamp_(max=0.0).exp_()  # saves two copies of a map that may be large
+
+
+def _strided(conv: Any, every: int) -> Any:
+    """Return the convolution with a multiple of its stride; it shares the weights."""
+    if every == 1:
+        return conv
+    strided = copy.copy(conv)
+    strided.stride = tuple(every * step for step in conv.stride)
+    return strided
 
 
 def _double_width_layer(site: nn.Module, name: str) -> tuple[nn.Module, int]:
