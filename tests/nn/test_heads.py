@@ -39,6 +39,16 @@ def test_sigma_equals_the_sigma_of_forward(name):
         torch.testing.assert_close(head(x).sigma, expected)
 
 
+@pytest.mark.parametrize("name", LAYERS)
+def test_sigma_is_read_at_every_second_position(name):
+    layer, shape = LAYERS[name]
+    head, x = GaussianHead(layer), torch.randn(shape)
+    with torch.no_grad():
+        full, sparse = head.sigma(x).movedim(head.axis, 1), head.sigma(x, 2).movedim(head.axis, 1)
+    index = (slice(None), slice(None), *[slice(None, None, 2)] * (full.dim() - 2))
+    torch.testing.assert_close(sparse, full[index])
+
+
 def test_mu_and_sigma_are_clamped():
     mu, sigma = GaussianHead(nn.Linear(3, 50))(1000 * torch.randn(20, 3))
     assert mu.min() == -2 and mu.max() == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -84,23 +85,36 @@ def fit_correctness(
     """
     model = one_pass.correctness
     clean = _regression_rows(one_pass, source)
-    kinds = sorted({kind for p in points for kind in p.kinds})
-    ranked, scores = dict[int, float](), dict[int, dict[str, Floats]]()
-    for count in model.input_counts:
-        areas, scores[count] = [], {}
-        for kind in kinds:
-            _fit_without(kind, model, points, clean, count)
-            scores[count][kind] = _scores_by(model, points)
-            areas += [_error_area(model, p) for p in points if p.kinds == (kind,)]
-        known = [area for area in areas if area is not None]
-        ranked[count] = float(np.mean(known)) if known else 0.5
-    best = max(ranked, key=lambda count: ranked[count] - (CLEARLY if count > 1 else 0))
+    tried = {n: area_without_kinds(model, points, clean, n) for n in model.input_counts}
+    best = best_count({count: area for count, (area, _) in tried.items()})
     _fit_without("", model, points, clean, best)
     noise = one_pass.noise_scores(source.features)
     source.features[model.name] = model.from_rows(source.logits, noise)
     for point in points:
         point.moments[model.name] = Moments.of(1 - model.probability(point.inputs).unsqueeze(1))
-    return scores[best]
+    return tried[best][1]
+
+
+def area_without_kinds(
+    model: Correctness, points: list[Point], clean: tuple[Tensor, Tensor], count: int
+) -> tuple[float, dict[str, Floats]]:
+    """Fit the correctness without each kind of shift in turn, with that many inputs.
+
+    Returns the mean area under the ROC curve of errors under the kinds left out, and the scores of
+    all points by the kind that was left out.
+    """
+    areas, scores = list[float | None](), dict[str, Floats]()
+    for kind in sorted({kind for p in points for kind in p.kinds}):
+        _fit_without(kind, model, points, clean, count)
+        scores[kind] = np.array([1 - float(model.probability(p.inputs).mean()) for p in points])
+        areas += [_error_area(model, p) for p in points if p.kinds == (kind,)]
+    known = [area for area in areas if area is not None]
+    return float(np.mean(known)) if known else 0.5, scores
+
+
+def best_count(areas: Mapping[int, float]) -> int:
+    """Return the number of inputs with the largest area; one input if others add little."""
+    return max(areas, key=lambda count: areas[count] - (CLEARLY if count > 1 else 0))
 
 
 def _fit_without(
@@ -118,10 +132,6 @@ def _fit_without(
     n = len(clean[0])
     weights[:n] = SOURCE_SHARE / (1 - SOURCE_SHARE) * (len(rows) - n) / n
     model.fit_inputs(rows, correct, weights, count)
-
-
-def _scores_by(model: Correctness, points: list[Point]) -> Floats:
-    return np.array([1 - float(model.probability(p.inputs).mean()) for p in points])
 
 
 def _error_area(model: Correctness, point: Point) -> float | None:

@@ -104,4 +104,6 @@ class Correctness(ConfidenceDetector):
     def load_fitted_state(self, state: Mapping[str, Tensor]) -> None:
         super().load_fitted_state(state)
         if self.weight.shape != (CONFIDENCE + len(self.noise),):
-            raise UnseenError(f"correctness: weight must have {CONFIDENCE + len(self.noise)} numbers")
+            raise UnseenError(
+                f"correctness: weight must have {CONFIDENCE + len(self.noise)} numbers"
+            )

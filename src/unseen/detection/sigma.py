@@ -93,4 +93,4 @@ def distance(shape: tuple[int, ...], positions: int) -> int:
     if not positions or not shape or total <= positions:
         return 1
     every = round((total / positions) ** (1 / len(shape)))
-    return max(1, min(every, *shape))
+    return int(max(1, min(every, *shape)))

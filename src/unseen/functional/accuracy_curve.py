@@ -39,8 +39,8 @@ class Curve:
 def inverse_error_weights(predictions: Floats, accuracies: Floats) -> Floats:
     """Return weights in inverse proportion to the mean absolute errors, (M, K), (M,) -> (K,)."""
     errors = np.abs(predictions - accuracies[:, None]).mean(0)
-    weights: Floats = 1 / np.maximum(errors, LEAST_ERROR)
-    return weights / weights.sum()
+    weights = 1 / np.maximum(errors, LEAST_ERROR)
+    return np.asarray(weights / weights.sum(), dtype=np.float64)
 
 
 def weighted_median(values: Floats, weights: Floats) -> Floats:

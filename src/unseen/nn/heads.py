@@ -50,19 +50,23 @@ class GaussianHead(nn.Module):
             sparse = (slice(None), *[slice(None, None, every)] * (x.dim() - 2))
             log_sigma = F.linear(x[sparse], weight, bias)
         else:
-            log_sigma = _strided(net, every)._conv_forward(x, weight, bias)
+            log_sigma = _convolve_sparsely(net, x, weight, bias, every)
         if torch.is_grad_enabled():
             return log_sigma.clamp(max=0.0).exp()
         return log_sigma.clamp_(max=0.0).exp_()  # saves two copies of a map that may be large
 
 
-def _strided(conv: Any, every: int) -> Any:
-    """Return the convolution with a multiple of its stride; it shares the weights."""
+def _convolve_sparsely(conv: Any, x: Tensor, weight: Tensor, bias: Tensor, every: int) -> Tensor:
+    """Convolve as `conv` does, at every so many positions of its output along each axis."""
     if every == 1:
-        return conv
-    strided = copy.copy(conv)
-    strided.stride = tuple(every * step for step in conv.stride)
-    return strided
+        return conv._conv_forward(x, weight, bias)  # type: ignore[no-any-return]
+    sparse = copy.copy(conv)
+    sparse.stride = tuple(every * step for step in conv.stride)
+    if conv.padding == "same":  # PyTorch has it for a stride of 1 only
+        mode = "constant" if conv.padding_mode == "zeros" else conv.padding_mode
+        x = F.pad(x, conv._reversed_padding_repeated_twice, mode)
+        sparse.padding, sparse.padding_mode = "valid", "zeros"
+    return sparse._conv_forward(x, weight, bias)  # type: ignore[no-any-return]
 
 
 def _double_width_layer(site: nn.Module, name: str) -> tuple[nn.Module, int]:
