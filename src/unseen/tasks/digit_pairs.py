@@ -48,6 +48,7 @@ def task(variant: str = "usps_to_mnist") -> Task:
         model=DigitsNet,
         sites=("conv1", "conv2"),
         embedding="fc2",
+        score_at="embedding",
         presets=PRESETS,
     )
 

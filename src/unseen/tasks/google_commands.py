@@ -39,6 +39,7 @@ def task() -> Task:
         model=partial(LeNet, classes),
         sites=("conv1",),
         embedding="fc2",
+        score_at="embedding",
         presets=PRESETS,
     )
 

@@ -28,6 +28,7 @@ def task() -> Task:
         model=DigitsNet,
         sites=("conv1", "conv2"),
         embedding="fc2",
+        score_at="embedding",
         presets={
             # A higher lr than the paper's 1e-4 is better for ERM too.
             "fast": {"steps": 600, "batch_size": 32, "lr": 3e-4, "uncertainty_guided": FAST},

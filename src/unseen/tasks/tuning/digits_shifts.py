@@ -27,6 +27,7 @@ def task() -> Task:
         model=DigitsNet,
         sites=("conv1", "conv2"),
         embedding="fc2",
+        score_at="embedding",
         presets=PRESETS,
     )
 
