@@ -17,7 +17,7 @@ help:
 	@echo "make test       lint and run the tests"
 	@echo "make torture    fail every write, fsync and rename of train, save, adapt, evaluate and report in turn"
 	@echo "                (full disk, kill, interrupt; again during the recovery; several seeds; kill -9 of real"
-	@echo "                processes) and check that old or new files are whole; about half an hour"
+	@echo "                processes) and check that old or new files are whole; read thousands of damaged files; half an hour"
 	@echo "make lint       ruff, mypy, import-linter"
 	@echo "make docs       build the site into site/"
 	@echo "make benchmark  measure the cost of a training step"
@@ -32,6 +32,7 @@ test: lint browser
 # All points of failure and more seeds; `make test` takes a sample of them. See `make help`.
 torture: $(READY)
 	UNSEEN_TORTURE=1 $(BIN)/python -m pytest --numprocesses auto tests/test_faults.py tests/test_files.py
+	UNSEEN_EXAMPLES=2000 $(BIN)/python -m pytest --numprocesses auto tests/data/test_reader_properties.py tests/test_parser_properties.py
 
 # The tests of the HTML report open it in a real browser; where none can be installed they are skipped.
 browser:

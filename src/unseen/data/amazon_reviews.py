@@ -8,7 +8,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import zipfile
 import zlib
 from collections.abc import Iterable
 from functools import cache
@@ -107,16 +106,7 @@ def _read_npz(path: Path) -> tuple[csr_matrix, Labels]:
     try:
         with np.load(path, allow_pickle=False) as file:  # TypeError if it is a single array
             arrays = {name: file[name] for name in file.files}
-    except (
-        OSError,
-        ValueError,
-        EOFError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
+    except Exception as error:  # numpy may raise anything for a damaged archive
         raise _layout_error(path, f"cannot be read ({error})", _NPZ) from error
     if missing := [
         name for name in ("data", "indices", "indptr", "shape", "y") if name not in arrays
@@ -160,7 +150,7 @@ def _read_svmlight(path: Path) -> tuple[csr_matrix, Labels]:
 
     try:
         x, y = load_svmlight_file(str(path), n_features=COLUMNS, zero_based=True)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # scikit-learn may raise anything for a damaged file
         raise _layout_error(path, f"cannot be read ({error})", _SVM) from error
     return _check_counts(path, x, y, _SVM)
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from unseen.data.images import UNREADABLE
 from unseen.data.location import MissingData, data_folder, remedy
 from unseen.errors import UnseenError
 
@@ -202,7 +203,7 @@ def _read_png(path: Path) -> Array:
     try:
         with Image.open(path) as image:
             image.load()
-    except (OSError, SyntaxError, ValueError) as error:  # Pillow: SyntaxError for a broken PNG
+    except UNREADABLE as error:
         raise _layout_error(path, f"cannot be read ({error})", _PNG) from error
     if image.size != (SIDE, SIDE) or image.mode != "RGB":
         raise _layout_error(path, f"is {image.width}x{image.height} {image.mode}", _PNG)

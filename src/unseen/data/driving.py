@@ -14,6 +14,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
+from unseen.data.images import UNREADABLE
 from unseen.data.location import MissingData, data_folder, remedy
 from unseen.errors import UnseenError
 
@@ -142,7 +143,7 @@ def check_sizes(frame: Frame) -> None:
         try:
             with Image.open(path) as image:  # reads the header only
                 sizes.append(image.size)
-        except (OSError, SyntaxError, ValueError) as error:
+        except UNREADABLE as error:
             raise layout_error(path, f"cannot be read ({error})", "an intact image file") from error
     if sizes[0] != sizes[1]:
         image_size, label_size = (f"{width}x{height}" for width, height in sizes)
@@ -232,7 +233,7 @@ def open_image(path: Path) -> Image.Image:
     try:
         with Image.open(path) as image:
             image.load()
-    except (OSError, SyntaxError, ValueError) as error:  # Pillow: SyntaxError for a broken PNG
+    except UNREADABLE as error:
         raise layout_error(path, f"cannot be read ({error})", "an intact image file") from error
     return image
 

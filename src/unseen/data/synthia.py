@@ -28,6 +28,7 @@ from unseen.data.driving import (
     read_image,
     split_drive,
 )
+from unseen.data.images import UNREADABLE
 from unseen.data.location import data_folder
 from unseen.errors import UnseenError
 
@@ -130,7 +131,7 @@ def _first_channel(path: Path) -> Image.Image:
             # Pillow keeps the high byte of 16 bits, the class is in the low one: swap the bytes.
             image.tile = [(*image.tile[0][:3], "RGB;16L")]  # type: ignore[list-item]
             return image.getchannel(0)
-    except (OSError, SyntaxError, ValueError) as error:
+    except UNREADABLE as error:
         raise layout_error(path, f"cannot be read ({error})", _LAYOUT) from error
 
 
