@@ -58,6 +58,7 @@ class Task:
     ignore_label: int = -100
     class_names: tuple[str, ...] = ()
     score_at: ScoreAt = "site"  # where methods with learned noise compute their score
+    record: Mapping[str, Any] = field(default_factory=dict)  # entries of a run's config.json
 
     def __post_init__(self) -> None:
         check_task(self, Domain, typing.get_args(Metric), typing.get_args(ScoreAt))

@@ -378,7 +378,7 @@ def test_adapt_command_adapts_saves_and_refuses_to_overwrite(
 
 
 def test_adapt_command_reports_source_loss(trained, capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr(cli_adapt, "task_of", lambda at, named: strips())
+    monkeypatch.setattr(cli_adapt, "task_of", lambda *names, **options: strips())
     cli_adapt.adapt(trained.folder, shots=5, draws=2, steps=60, lr=0.05)
     shown = capsys.readouterr()
     assert (

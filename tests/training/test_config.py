@@ -52,7 +52,7 @@ def test_every_optimizer_group_keeps_its_own_rate():
 )
 def test_schedule_and_optimizer_resume_to_the_same_bits(tmp_path, monkeypatch, method, overrides):
     train(tiny_task(), method, tmp_path / "whole", overrides=overrides, progress=False)
-    original = training.training_batch
+    original = training.training_indices
 
     def stopping(source, size, seed, step):
         if step == 9:
@@ -60,7 +60,7 @@ def test_schedule_and_optimizer_resume_to_the_same_bits(tmp_path, monkeypatch, m
         return original(source, size, seed, step)
 
     with monkeypatch.context() as patch, pytest.raises(Interrupted):
-        patch.setattr(training, "training_batch", stopping)
+        patch.setattr(training, "training_indices", stopping)
         train(tiny_task(), method, tmp_path / "run", overrides=overrides, progress=False)
     train(tiny_task(), method, tmp_path / "run", overrides=overrides, resume=True, progress=False)
     assert weights(tmp_path / "whole") == weights(tmp_path / "run")

@@ -115,17 +115,17 @@ class Interrupted(Exception):
 @pytest.mark.parametrize("at", [2, 5, 9])
 def test_interrupted_run_resumes_to_the_same_bits(tmp_path, monkeypatch, method, at):
     whole = train(tiny_task(), method, tmp_path / "whole", progress=False)
-    original = training.training_batch
+    original = training.training_indices
 
     def failing(source, size, seed, step):
         if step == at:
             raise Interrupted
         return original(source, size, seed, step)
 
-    monkeypatch.setattr(training, "training_batch", failing)
+    monkeypatch.setattr(training, "training_indices", failing)
     with pytest.raises(Interrupted):
         train(tiny_task(), method, tmp_path / "cut", progress=False)
-    monkeypatch.setattr(training, "training_batch", original)
+    monkeypatch.setattr(training, "training_indices", original)
     resumed = train(tiny_task(), method, tmp_path / "cut", resume=True, progress=False)
     assert weights(tmp_path / "whole") == weights(tmp_path / "cut")
     assert (tmp_path / "whole/source.safetensors").read_bytes() == (
@@ -265,17 +265,17 @@ class Augmented(Dataset):
 def test_run_on_random_data_resumes_to_the_same_bits(tmp_path, monkeypatch):
     task = tiny_task(source=Domain("near", lambda split: Augmented()))
     train(task, "erm", tmp_path / "whole", progress=False)
-    original = training.training_batch
+    original = training.training_indices
 
     def failing(source, size, seed, step):
         if step == 9:
             raise Interrupted
         return original(source, size, seed, step)
 
-    monkeypatch.setattr(training, "training_batch", failing)
+    monkeypatch.setattr(training, "training_indices", failing)
     with pytest.raises(Interrupted):
         train(task, "erm", tmp_path / "cut", progress=False)
-    monkeypatch.setattr(training, "training_batch", original)
+    monkeypatch.setattr(training, "training_indices", original)
     train(task, "erm", tmp_path / "cut", resume=True, progress=False)
     assert weights(tmp_path / "whole") == weights(tmp_path / "cut")
 

@@ -11,6 +11,7 @@ from unseen.cli.options import (
     CountOrNone,
     Device,
     Json,
+    OwnData,
     RunFolder,
     Seed,
     TaskWord,
@@ -47,6 +48,7 @@ def adapt(
     set_: AdaptationSettings = None,
     seed: Seed = 0,
     task: TaskWord = None,
+    own: OwnData = None,
     device: Device = "auto",
     json_: Json = False,
 ) -> None:
@@ -76,7 +78,7 @@ def adapt(
     named = {name: value for name, value in (("steps", steps), ("lr", lr)) if value is not None}
     result = adaptation.adapt(
         finished,
-        task_of(finished, task),
+        task_of(finished, task, own, pool=True),
         domain,
         shots,
         by=with_,
@@ -102,11 +104,12 @@ def adapt(
 
 def _show(result: dict[str, Any]) -> None:
     after, source_after = (
-        f"{percent(result[mean])} ± {percent(result[std])}"
+        "no labels" if result[mean] is None else f"{percent(result[mean])} ± {percent(result[std])}"
         for mean, std in (("after_mean", "after_std"), ("source_after", "source_after_std"))
     )
+    before = "no labels" if result["before"] is None else percent(result["before"])
     rows = [
-        [result["domain"], percent(result["before"]), after],
+        [result["domain"], before, after],
         ["source", percent(result["source_before"]), source_after],
     ]
     shots, draws = result["shots"], result["draws"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unseen.cli.options import Device, Json, RunFolder, TaskWord, emit, task_of
+from unseen.cli.options import Device, Json, OwnData, RunFolder, TaskWord, emit, task_of
 from unseen.detection.scoring import ScoreAt
 from unseen.experiments.evaluate import recalibrate
 from unseen.training.run import Run
@@ -13,6 +13,7 @@ def calibrate(
     *,
     at: ScoreAt,
     task: TaskWord = None,
+    own: OwnData = None,
     device: Device = "auto",
     json_: Json = False,
 ) -> None:
@@ -25,6 +26,6 @@ def calibrate(
         better.
     """
     finished = Run(run)
-    result = recalibrate(finished, task_of(finished, task), at, device)
+    result = recalibrate(finished, task_of(finished, task, own), at, device)
     if not emit(result, json_):
         print(f"{run}: scored at the {at}; alarm threshold of 64 samples {result['threshold']:.4f}")

@@ -1,18 +1,21 @@
-"""`unseen data`: list, check and fetch the real data sets."""
+"""`unseen data`: list, check and fetch the real data sets; inspect one's own."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 from cyclopts import App
 
 from unseen.cli.options import Json, emit, say
+from unseen.cli.train_data import Reading, ReadingOptions
 from unseen.data import catalog
 from unseen.data.location import data_root
+from unseen.experiments.inspect_data import inspect_data
 from unseen.report.tables import show
 
-data_app = App(name="data", help="List, check and fetch the real data sets.")
+data_app = App(name="data", help="List, check and fetch the real data sets; inspect your own.")
 
 
 @data_app.command(name="list")
@@ -65,6 +68,66 @@ def fetch(name: str, *, json_: Json = False) -> None:
     """
     rows = catalog.fetch(name)
     finish(name, rows, all(row["state"] != "failed" for row in rows), json_)
+
+
+@data_app.command(name="inspect")
+def inspect_(
+    data: Path, *, sheet: Path | None = None, reading: Reading = None, json_: Json = False
+) -> None:
+    """Describe your own data: counts by domain, class and split, sizes, and what is wrong.
+
+    Exits with 2 if `unseen train --data` would refuse them.
+
+    Parameters
+    ----------
+    data
+        Manifest (.csv, .tsv, .jsonl, .parquet) or folder (domain/class/file or class/file).
+    sheet
+        PNG file for a contact sheet: some samples of each class and domain.
+    """
+    options = (reading or ReadingOptions()).options(data)
+    result = inspect_data(options, sheet)
+    if not emit(result, json_):
+        _show_data(result)
+    if result["problems"]:
+        say(f"{data} cannot be used as it is:")
+        for kind, found in result["problems"].items():
+            print(f"{kind}: {found['count']}", file=sys.stderr)
+            for example in found["examples"]:
+                print(f"  {example}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _show_data(result: dict[str, Any]) -> None:
+    """Print tables of domains and classes."""
+    splits = sorted({s for d in result["domains"].values() for s in d["splits"]})
+    rows = [
+        [
+            f"{name} (source)" if name == result["source"] else name,
+            d["n"],
+            *(d["splits"].get(s, 0) for s in splits),
+            d["unlabelled"],
+        ]
+        for name, d in result["domains"].items()
+    ]
+    title = f"{result['data']}: {result['samples']} samples, {result['kind']}"
+    show(f"{title}; split: {result['split']}", ["domain", "n", *splits, "no label"], rows)
+    if any("classes" in d for d in result["domains"].values()):
+        names = dict.fromkeys(c for d in result["domains"].values() for c in d.get("classes", {}))
+        cells = [
+            [name, *(d.get("classes", {}).get(name, 0) for d in result["domains"].values())]
+            for name in names
+        ]
+        show("samples of each class", ["class", *result["domains"]], cells)
+    if sizes := result["sizes"].get("most_common"):
+        show("sizes, the most common first", ["size", "files"], [list(p) for p in sizes.items()])
+    if seconds := result["sizes"].get("seconds"):
+        show("seconds", ["", ""], [[k, f"{v:.2f}"] for k, v in seconds.items()])
+    if result["ignored"]["count"]:
+        examples = ", ".join(result["ignored"]["examples"][:3])
+        print(f"not read: {result['ignored']['count']}, e.g. {examples}")
+    if result.get("sheet"):
+        print(f"contact sheet: {result['sheet']}")
 
 
 def finish(name: str, rows: list[dict[str, Any]], ok: bool, json_: bool) -> None:

@@ -6,7 +6,19 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from unseen.checks import check_fraction
-from unseen.cli.options import Count, Device, Flag, Json, RunFolder, TaskWord, emit, say, task_of
+from unseen.cli.options import (
+    Count,
+    Device,
+    Flag,
+    Json,
+    OwnData,
+    RunFolder,
+    TaskWord,
+    emit,
+    only_domain,
+    say,
+    task_of,
+)
 from unseen.errors import UnseenError
 from unseen.experiments.estimate_accuracy import COMBINED, estimate_run
 from unseen.report.tables import percent, show
@@ -24,6 +36,7 @@ def estimate(
     samples: Count = 2000,
     out: Path | None = None,
     task: TaskWord = None,
+    own: OwnData = None,
     device: Device = "auto",
     json_: Json = False,
 ) -> None:
@@ -35,7 +48,7 @@ def estimate(
     Parameters
     ----------
     domain
-        A domain of the task.
+        A domain of the task. Optional if --data has one.
     all_
         Every domain of the task, with the errors of the estimates.
     level
@@ -47,18 +60,18 @@ def estimate(
     """
     if not runs:
         raise UnseenError("name a finished run: unseen estimate RUN --domain NAME, or --all")
-    if (domain is None) != all_:
+    given = own is not None and own.data is not None
+    if (domain is None) != all_ and not (given and not all_):
         raise UnseenError("name one domain with --domain, or use --all")
     if out is not None and not all_:
         raise UnseenError("--out writes tables of all domains: add --all")
     check_fraction("--level", level)
-    domains = None if domain is None else [domain]
     results = []
     for run in map(Run, runs):
+        chosen = task_of(run, task, own)
+        domains = None if all_ else [only_domain(chosen, domain)]
         results.append(
-            estimate_run(
-                run, task_of(run, task), domains, level=level, samples=samples, device=device
-            )
+            estimate_run(run, chosen, domains, level=level, samples=samples, device=device)
         )
     if out is not None:
         words = ["unseen estimate", *map(str, runs), "--all --out", str(out)]

@@ -8,6 +8,7 @@ from unseen.cli.options import (
     CountOrNone,
     Device,
     Json,
+    OwnData,
     RunFolder,
     TaskWord,
     emit,
@@ -26,6 +27,7 @@ def evaluate(
     *,
     samples: CountOrNone = None,
     task: TaskWord = None,
+    own: OwnData = None,
     device: Device = "auto",
     json_: Json = False,
 ) -> None:
@@ -37,7 +39,7 @@ def evaluate(
         Evaluate at most this many random samples per domain; by default all of them.
     """
     finished = Run(run)
-    result = evaluation.evaluate(finished, task_of(finished, task), device, samples=samples)
+    result = evaluation.evaluate(finished, task_of(finished, task, own), device, samples=samples)
     if not emit(result, json_):
         _show_domains(result)
         if "classes" in result["source"]:
@@ -49,10 +51,11 @@ def _show_domains(result: dict[str, Any]) -> None:
     metric = next(k for k in source if k not in ("name", "n", "classes"))
     rows = [[f"{source['name']} (source)", percent(source[metric]), source["n"]]]
     rows += [
-        [f"{name} (adapted to)" if name == adapted else name, percent(d[metric]), d["n"]]
+        [f"{name} (adapted to)" if name == adapted else name, _value(d[metric]), d["n"]]
         for name, d in result["domains"].items()
     ]
-    rows.append(["average, unseen", _percent_or_dash(result["average"]), ""])
+    if result["domains"]:
+        rows.append(["average, unseen", _percent_or_dash(result["average"]), ""])
     title = f"{task_title(result)} {result['method']} seed {result['seed']}"
     show(title, ["domain", metric, "n"], rows)
 
@@ -64,6 +67,10 @@ def _show_classes(result: dict[str, Any]) -> None:
         columns = dict(list(domains.items())[first : first + TABLE_WIDTH])
         rows = [[n, *(_percent_or_dash(d["classes"][n]) for d in columns.values())] for n in names]
         show("intersection over union of each class", ["class", *columns], rows)
+
+
+def _value(value: float | None) -> str:
+    return "no labels" if value is None else percent(value)
 
 
 def _percent_or_dash(value: float | None) -> str:

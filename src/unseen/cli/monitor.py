@@ -13,10 +13,12 @@ from unseen.cli.options import (
     Count,
     Device,
     Json,
+    OwnData,
     RunFolder,
     Seed,
     TaskWord,
     emit,
+    only_domain,
     say,
     task_of,
 )
@@ -31,7 +33,7 @@ from unseen.training.run import Run
 def monitor(
     run: RunFolder,
     *,
-    domain: str,
+    domain: str | None = None,
     then: str | None = None,
     batch: Count = 64,
     memory: Count = 20,
@@ -39,6 +41,7 @@ def monitor(
     verdicts: bool = True,
     seed: Seed = 0,
     task: TaskWord = None,
+    own: OwnData = None,
     device: Device = "auto",
     json_: Json = False,
 ) -> None:
@@ -47,7 +50,7 @@ def monitor(
     Parameters
     ----------
     domain
-        A domain of the task; "source" is the source's test split.
+        A domain of the task; "source" is the source's test split. Optional if there is one unseen.
     then
         A second domain to follow, to simulate a drift.
     batch
@@ -59,7 +62,8 @@ def monitor(
     verdicts
         Judge every batch: ok, shifted, failing or unknown. Without, only scores and alarms.
     """
-    chosen_task = task_of(Run(run), task)
+    chosen_task = task_of(Run(run), task, own)
+    domain = only_domain(chosen_task, domain)
     check_seed(seed)
     domains = [chosen_task.domain(name) for name in (domain, then) if name is not None]
     for chosen in domains:

@@ -7,6 +7,7 @@ import functools
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,6 +18,7 @@ from unseen.cli.output import emit as emit
 from unseen.cli.output import stdout_for_results_only as stdout_for_results_only
 from unseen.errors import UnseenError
 from unseen.tasks import task_named
+from unseen.tasks.own_files import task_of_run
 from unseen.training.run import Run
 
 
@@ -57,6 +59,39 @@ Settings = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class RunData:
+    """Options of commands that read a run: other data, and permission to import its network.
+
+    Parameters
+    ----------
+    data
+        Manifest or folder of other data to use as unseen domains, for a run trained on --data; or
+        the run's own data in another place. By default the data that the run was trained on.
+    model
+        The network that the run was trained with, as package.module:function.
+    trust_code
+        Import the network that the run names.
+    """
+
+    data: Path | None = None
+    model: str | None = None
+    trust_code: Annotated[bool, Flag] = False
+
+
+OwnData = Annotated[RunData | None, Parameter(name="*")]
+
+
+def only_domain(task: Task, domain: str | None) -> str:
+    """Return the domain that was named, or the only unseen one."""
+    if domain is not None:
+        return domain
+    names = [d.name for d in task.targets]
+    if len(names) == 1:
+        return names[0]
+    raise UnseenError(f"add --domain, one of {', '.join([task.source.name, *names])}")
+
+
 def say(text: str) -> None:
     """Print a message to stderr."""
     print(f"unseen: {text}", file=sys.stderr)
@@ -90,9 +125,30 @@ def deprecated(command: Callable[..., None], old: str, new: str) -> Callable[...
     return renamed
 
 
-def task_of(run: Run, name: str | None) -> Task:
-    """Return the task of a run; a user's own task is imported only if `name` gives it."""
-    recorded = str(run.config.get("task_word", run.config.get("task")))
+def task_of(run: Run, name: str | None, own: RunData | None = None, *, pool: bool = False) -> Task:
+    """Return the task of a run; a user's own code is imported only if an option allows it.
+
+    Args:
+        pool: split targets of one's own data that have no splits into halves, for adaptation.
+    """
+    config, own = run.config, own or RunData()
+    if config.get("data") is not None:
+        if name is not None:
+            raise UnseenError(f"{run.folder} was trained on --data: leave out --task")
+        return task_of_run(
+            config["data"],
+            f'{run.folder / "config.json"}, "data"',
+            data=None if own.data is None else str(own.data),
+            model=own.model,
+            trust_code=own.trust_code,
+            pool=pool,
+        )
+    if own.data is not None or own.model is not None:
+        raise UnseenError(
+            f"{run.folder} was trained on the task {config.get('task')}, not on --data: leave out "
+            "--data and --model"
+        )
+    recorded = str(config.get("task_word", config.get("task")))
     if name is None and ":" in recorded:
         raise UnseenError(
             f"{run.folder} was trained on your own task {recorded}: add --task {recorded}"

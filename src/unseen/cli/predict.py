@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from unseen.cli.options import Device, Json, RunFolder, TaskWord, emit, task_of
+from unseen.cli.options import (
+    Device,
+    Json,
+    OwnData,
+    RunFolder,
+    TaskWord,
+    emit,
+    only_domain,
+    task_of,
+)
 from unseen.experiments.predict import predict_domain
 from unseen.report.tables import percent, show
 from unseen.training.run import Run
@@ -13,10 +22,11 @@ from unseen.training.run import Run
 def predict(
     run: RunFolder,
     *,
-    domain: str,
+    domain: str | None = None,
     out: Path,
     reject_rate: float = 0.0,
     task: TaskWord = None,
+    own: OwnData = None,
     device: Device = "auto",
     json_: Json = False,
 ) -> None:
@@ -25,16 +35,16 @@ def predict(
     Parameters
     ----------
     domain
-        A domain of the task; "source" is the held-out source.
+        A domain of the task; "source" is the held-out source. Optional if there is one unseen.
     out
         CSV file: sample, prediction, probability, correctness, rejected.
     reject_rate
         Part of the samples to hand to a person: those least likely to be correct.
     """
     finished = Run(run)
-    result = predict_domain(
-        finished, task_of(finished, task), domain, out, reject_rate=reject_rate, device=device
-    )
+    chosen = task_of(finished, task, own)
+    domain = only_domain(chosen, domain)
+    result = predict_domain(finished, chosen, domain, out, reject_rate=reject_rate, device=device)
     if not emit(result, json_):
         rows = [
             ["samples", str(result["n"])],

@@ -8,10 +8,12 @@ from unseen.cli.options import (
     CountOrNone,
     Device,
     Json,
+    OwnData,
     RunFolder,
     Seed,
     TaskWord,
     emit,
+    only_domain,
     say,
     task_of,
 )
@@ -23,13 +25,14 @@ from unseen.training.run import Run
 def score(
     run: RunFolder,
     *,
-    domain: str,
+    domain: str | None = None,
     batch: CountOrNone = None,
     tolerance: float = 0.05,
     false_alarm_rate: float = 0.01,
     per_sample: Path | None = None,
     seed: Seed = 0,
     task: TaskWord = None,
+    own: OwnData = None,
     device: Device = "auto",
     json_: Json = False,
 ) -> None:
@@ -41,7 +44,7 @@ def score(
     Parameters
     ----------
     domain
-        A domain of the task; "source" is the held-out source.
+        A domain of the task; "source" is the held-out source. Optional if there is one unseen.
     batch
         Score this many random samples instead of all; the threshold is for this batch size.
     tolerance
@@ -52,9 +55,11 @@ def score(
         CSV file for the score and the probability of correctness of every sample.
     """
     finished = Run(run)
+    chosen = task_of(finished, task, own)
+    domain = only_domain(chosen, domain)
     result = score_domain(
         finished,
-        task_of(finished, task),
+        chosen,
         domain,
         batch=batch,
         tolerance=tolerance,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+from unseen.api import Task
 from unseen.cli.options import Device, Flag, Json, Seed, Settings, emit, task_title
+from unseen.cli.train_data import Network, Reading, training_task_word
 from unseen.errors import UnseenError
 from unseen.report.tables import percent, show
 from unseen.schema import parse_settings
@@ -14,9 +16,11 @@ from unseen.training import train as training
 
 
 def train(
-    task: str,
+    task: str | None = None,
     *,
     out: Path,
+    network: Network = None,
+    reading: Reading = None,
     method: str = "uncertainty_guided",
     preset: str = "fast",
     augment: str | None = None,
@@ -27,13 +31,15 @@ def train(
     device: Device = "auto",
     json_: Json = False,
 ) -> None:
-    """Train a method on the source domain of a task and save it as a run.
+    """Train a method on the source domain of a task, or of your own data, and save it as a run.
+
+    unseen train --data photos/ --out runs/mine
 
     Parameters
     ----------
     task
         A name from `unseen tasks`, optionally with /variant, or your own task as
-        package.module:function.
+        package.module:function. Leave it out with --data.
     out
         Folder of the run; must be new or empty unless --resume is given.
     method
@@ -48,9 +54,13 @@ def train(
     tensorboard
         Also write TensorBoard events: losses, source accuracy and what else the method logs.
     """
+    word = training_task_word(task, network, reading)
     named = [] if augment is None else [f"augment={augment}"]
+    if network is not None and network.pretrained is not None:
+        named.append(f"pretrained={network.pretrained.absolute()}")
+    made = task_named(word)
     run = training.train(
-        task_named(task),
+        made,
         method,
         out,
         preset=preset,
@@ -59,7 +69,7 @@ def train(
         resume=resume,
         device=device,
         tensorboard=tensorboard,
-        task_word=task,
+        task_word=word,
     )
     config = run.config
     value = next((r["value"] for r in reversed(run.records()) if r["split"] == "val"), None)
@@ -76,6 +86,16 @@ def train(
         return
     rows: list[list[object]] = [["run", run.folder], ["held-out source", percent(value)]]
     show(f"{task_title(result)} {config['method']}", ["", ""], rows)
-    print(f"next: unseen evaluate {run.folder}{f' --task {task}' if ':' in task else ''}")
+    print(f"next: {_next(run.folder, made, word)}")
     if tensorboard:
         print(f"curves: tensorboard --logdir {run.folder}")
+
+
+def _next(run: Path, task: Task, word: str) -> str:
+    """Return the command that follows."""
+    if not task.record:
+        return f"unseen evaluate {run}{f' --task {word}' if ':' in word else ''}"
+    trust = " --trust-code" if task.record["data"]["network"] else ""
+    if not task.targets:
+        return f"unseen score {run} --data ANOTHER_FOLDER{trust}"
+    return f"unseen evaluate {run}{trust}"

@@ -32,7 +32,7 @@ from unseen.files import locked
 from unseen.schema import construct_settings
 from unseen.training.batches import batches_of, load_split, random_part, take
 from unseen.training.checkpoint import save_method
-from unseen.training.evaluation import evaluate_metric, with_model
+from unseen.training.evaluation import NoLabels, evaluate_metric, with_model
 from unseen.training.fit import calibrate
 from unseen.training.identity import check_seed, commit_here
 from unseen.training.run import DONE, RECORDS, Run, record_lines
@@ -123,6 +123,15 @@ class AdaptationData:
         """Return the task's metric of the method, with the weights of `model` if one is given."""
         net = net if model is None else with_model(net, model)
         return evaluate_metric(self.task.metric, net, data, net.ignore_label).value
+
+    def evaluate_target(self, net: Method, labelled: bool) -> float | None:
+        """Return the metric on the target; None if its files have no labels and need none."""
+        try:
+            return self.evaluate(net, self.test)
+        except NoLabels:
+            if labelled or not self.task.record:
+                raise
+            return None
 
 
 class AdaptedModel(NamedTuple):
@@ -224,16 +233,19 @@ def adapt(
     if out is not None:
         _check_new(Path(out))
     data = AdaptationData(task, domain)
-    # Evaluated before anything is trained: a domain without labels fails here.
-    before, source_before = (data.evaluate(net, d) for d in (data.test, data.source_test))
-    after, source_after, coefficients = [], [], []
+    # Evaluated before anything is trained: a domain whose labels are missed fails here.
+    source_before = data.evaluate(net, data.source_test)
+    before = data.evaluate_target(net, labelled=plan.shots is not None)
+    after, source_after, coefficients = list[float](), list[float](), list[float]()
     for draw in range(draws):
         adapted = adapt_once(net, data, plan, draw_seed(seed, draw), progress)
-        after.append(data.evaluate(net, data.test, adapted.model))
+        if before is not None:
+            after.append(data.evaluate(net, data.test, adapted.model))
         source_after.append(data.evaluate(net, data.source_test, adapted.model))
         coefficients.append(adapted.coefficient)
         if draw == 0 and out is not None:
-            metrics = {data.target.name: after[0], task.source.name: source_after[0]}
+            metrics = {task.source.name: source_after[0]}
+            metrics |= {data.target.name: after[0]} if after else {}
             config = {
                 **plan.to_config(),
                 "seed": draw_seed(seed, draw),
@@ -252,8 +264,8 @@ def adapt(
         "shots": shots,
         "draws": draws,
         "before": before,
-        "after_mean": float(spread.mean()),
-        "after_std": float(spread.std()) if draws > 1 else 0.0,
+        "after_mean": float(spread.mean()) if after else None,
+        "after_std": (float(spread.std()) if draws > 1 else 0.0) if after else None,
         "after": after,
         "source_before": source_before,
         "source_after": math.fsum(source_after) / draws,

@@ -18,7 +18,7 @@ from unseen.files import locked, replace_files
 from unseen.nn.tensor_files import read_tensors, tensor_bytes
 from unseen.training.batches import load_split, random_part, subsample
 from unseen.training.checkpoint import SOURCE, detector_bytes, load_weights
-from unseen.training.evaluation import Evaluation, evaluate_metric
+from unseen.training.evaluation import Evaluation, NoLabels, evaluate_metric
 from unseen.training.fit import calibrate
 from unseen.training.run import RECORDS, Run, record_lines
 from unseen.training.sample_images import examples_of
@@ -56,13 +56,18 @@ def evaluate(
     figures: dict[str, torch.Tensor] = {}
     for domain in (task.source, *task.targets):  # one at a time: memory
         data = subsample(load_split(domain, "test"), samples)
-        for step, candidate in nets.items():
-            result = evaluate_metric(task.metric, candidate, data, net.ignore_label)
-            records += _records(config["run"], task, step, domain.name, result, samples)
-        values = {task.metric: result.value, "n": result.n}
-        domains[domain.name] = {**values, **_class_values(task, result)}
-        assert result.confusion is not None
-        figures[f"confusion/{domain.name}"] = result.confusion
+        try:
+            for step, candidate in nets.items():
+                result = evaluate_metric(task.metric, candidate, data, net.ignore_label)
+                records += _records(config["run"], task, step, domain.name, result, samples)
+            values = {task.metric: result.value, "n": result.n}
+            domains[domain.name] = {**values, **_class_values(task, result)}
+            assert result.confusion is not None
+            figures[f"confusion/{domain.name}"] = result.confusion
+        except NoLabels:  # only scored
+            if domain is task.source or not task.record:
+                raise
+            domains[domain.name] = {task.metric: None, "n": len(data)}  # type: ignore[arg-type]
         records += _score_records(net, data, run.config, domain.name)
         examples = examples_of(net, data)
         figures |= {f"{name}/{domain.name}": tensor for name, tensor in examples.items()}
@@ -74,7 +79,8 @@ def evaluate(
         replace_files(run.folder, files)
     source = domains.pop(task.source.name)
     adapted = config.get("adapted", {}).get("domain")
-    unseen = [d[task.metric] for name, d in domains.items() if name != adapted]
+    labelled = [name for name, d in domains.items() if d[task.metric] is not None]
+    unseen = [domains[name][task.metric] for name in labelled if name != adapted]
     return {
         "run": config["run"],
         "task": task.name,

@@ -12,8 +12,8 @@ from unseen.api import Task
 from unseen.checks import check_number
 from unseen.errors import UnseenError
 from unseen.experiments.run_estimator import estimator_of
-from unseen.files import write_atomically
-from unseen.training.batches import batches_of, load_split
+from unseen.files import write_csv
+from unseen.training.batches import batches_of, load_split, sample_names
 from unseen.training.run import Run
 
 
@@ -48,9 +48,15 @@ def predict_domain(
     names = task.class_names or tuple(map(str, range(task.classes)))
     rows = zip(predicted.tolist(), probability.tolist(), correctness.tolist(), rejected.tolist(),
                strict=True)  # fmt: skip
-    lines = ["sample,prediction,probability,correctness,rejected"]
-    lines += [f"{i},{names[p]},{q:.6g},{c:.6g},{int(r)}" for i, (p, q, c, r) in enumerate(rows)]
-    write_atomically(out, ("\n".join(lines) + "\n").encode())
+    samples = sample_names(data, torch.arange(seen.n))
+    write_csv(
+        out,
+        ("sample", "prediction", "probability", "correctness", "rejected"),
+        (
+            (name, names[p], f"{q:.6g}", f"{c:.6g}", int(r))
+            for name, (p, q, c, r) in zip(samples, rows, strict=True)
+        ),
+    )
     result: dict[str, Any] = {
         "domain": domain,
         "out": str(out),

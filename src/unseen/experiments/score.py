@@ -15,10 +15,10 @@ from unseen.detection.verdict import RATE, TOLERANCE, judge
 from unseen.errors import UnseenError
 from unseen.experiments.run_estimator import estimator_of
 from unseen.experiments.verdict_records import reliability, save_verdict
-from unseen.files import write_atomically
+from unseen.files import write_csv
 from unseen.functional.bootstrap import bootstrap_interval
 from unseen.functional.pixels import sampled_labels
-from unseen.training.batches import evaluation_size, load_split, take
+from unseen.training.batches import evaluation_size, load_split, sample_names, stream
 from unseen.training.identity import check_seed
 from unseen.training.run import Run
 
@@ -62,8 +62,7 @@ def score(
         raise UnseenError(f"{run.folder} holds no source statistics: train it again")
     estimator = estimator_of(run, task, net)
     parts, labels = list[Observation](), list[Tensor]()
-    for part in index.split(evaluation_size(data)):
-        samples = take(data, part)
+    for samples in stream(data, index.split(evaluation_size(data)), len(index)):
         parts.append(estimator.one_pass.observe(samples.x, own=detector))
         labels.append(sampled_labels(samples.y.cpu()))
     seen = estimator.one_pass.join(parts)
@@ -98,8 +97,8 @@ def score(
     if per_sample is not None:
         scores = detector.reduce(features.to(net.device)).tolist()
         right = (1 - seen.features["correctness"].squeeze(1)).tolist()
-        rows = zip(index.tolist(), scores, right, strict=True)
-        lines = ["sample,score,correctness", *(f"{i},{s:.6g},{c:.6g}" for i, s, c in rows)]
-        write_atomically(per_sample, ("\n".join(lines) + "\n").encode())
+        rows = zip(sample_names(data, index), scores, right, strict=True)
+        table = ((name, f"{s:.6g}", f"{c:.6g}") for name, s, c in rows)
+        write_csv(per_sample, ("sample", "score", "correctness"), table)
         result["per_sample"] = str(per_sample)
     return result

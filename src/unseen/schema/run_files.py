@@ -39,6 +39,7 @@ class RunFields(Section):
     command: StrictStr = ""
     processor: StrictStr | None = None
     adapted: Table | None = None
+    data: Table | None = None  # RecordedData, of a user's own files
     trained_on: dict[str, Index] | None = None
 
 

@@ -27,7 +27,8 @@ def check_task(task: Any, domain: type, metrics: tuple[str, ...], places: tuple[
     check_type(f"{where}: targets", task.targets, (tuple, list), "a tuple of Domains")
     for target in task.targets:
         check_type(f"{where}: every target", target, domain, "a Domain")
-    if not task.targets:
+    check_type(f"{where}: record", task.record, Mapping, "a table of entries")
+    if not task.targets and not task.record:  # a user's files may all be of the source
         raise UnseenError(f"{where} has no targets: it needs at least one")
     names = [task.source.name, *(d.name for d in task.targets)]
     if len(set(names)) < len(names):

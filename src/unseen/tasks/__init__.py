@@ -17,6 +17,7 @@ from unseen.tasks import (
     mini_digits,
 )
 from unseen.tasks.own import own_task
+from unseen.tasks.own_files import WORD, task_from_word
 from unseen.tasks.tuning import amazon_shifts, cifar_shifts, digits_shifts, speech_shifts
 
 MODULES: dict[str, ModuleType] = {
@@ -42,7 +43,12 @@ def variants_of(name: str) -> tuple[str, ...]:
 
 
 def task_named(spec: str) -> Task:
-    """Return a built-in task, "name" or "name/variant", or a user's, "package.module:function"."""
+    """Return a built-in task, "name" or "name/variant", or a user's.
+
+    A user's task is "package.module:function", or "data:PATH" for a manifest or folder.
+    """
+    if spec.startswith(WORD):
+        return task_from_word(spec)
     name, slash, variant = spec.partition("/")
     if ":" not in spec:
         variant = variant.replace("->", "_to_")  # domain names, e.g. usps->mnist, work too

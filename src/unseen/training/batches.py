@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -13,6 +14,8 @@ from torch import Tensor
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
 from unseen.api import Batch, Domain
+from unseen.data.own_files.decoding import decoded_ahead
+from unseen.data.own_files.samples import FileSamples, scale
 from unseen.errors import SampleError, UnseenError
 from unseen.nn.batch import inference_batch_size
 from unseen.nn.inputs import describe_type
@@ -96,14 +99,17 @@ def batches_of(data: Dataset, size: int | None = None, limit: int | None = None)
     total = len(data)  # type: ignore[arg-type]
     size = evaluation_size(data) if size is None else size
     total = total if limit is None else min(total, limit)
-    for start in range(0, total, size):
-        yield take(data, torch.arange(start, min(start + size, total)))
+    yield from stream(data, torch.arange(total).split(size), total)
 
 
 def take(data: Dataset, index: Tensor) -> Batch:
     """Return the samples at these indices as one batch."""
+    files, places = files_under(data, index)
     if isinstance(data, TensorDataset):
         pair = data[index]
+    elif files is not None:
+        x, y = files.__getitems__(places)
+        pair = scale(x), y
     else:
         samples = [data[i] for i in index.tolist()]
         try:
@@ -115,6 +121,46 @@ def take(data: Dataset, index: Tensor) -> Batch:
             ) from error
     with samples_named(data, index):
         return Batch.of(pair)
+
+
+def stream(data: Dataset, parts: Iterable[Tensor], samples: int) -> Iterator[Batch]:
+    """Yield the samples of each part of the indices as a batch.
+
+    Files are decoded in worker processes, ahead of their use, if there are many of them.
+
+    Args:
+        samples: how many there are in all parts.
+    """
+    files, _ = files_under(data, torch.zeros(0, dtype=torch.int64))
+    if files is None or not (workers := files.workers(samples)):
+        for part in parts:
+            yield take(data, part)
+        return
+    waiting: deque[Tensor] = deque()  # parts that are being decoded
+
+    def places() -> Iterator[list[int]]:
+        for part in parts:
+            waiting.append(part)
+            yield files_under(data, part)[1]
+
+    for pair in decoded_ahead(files, places(), workers):
+        with samples_named(data, waiting.popleft()):
+            batch = Batch.of(pair)
+        yield batch
+
+
+def files_under(data: Dataset, index: Tensor) -> tuple[FileSamples | None, list[int]]:
+    """Return the files that a data set is, or is a subset of, and the indices in it."""
+    places = index.tolist()
+    while isinstance(data, Subset):
+        places, data = [int(data.indices[i]) for i in places], data.dataset
+    return (data, places) if isinstance(data, FileSamples) else (None, places)
+
+
+def sample_names(data: Dataset, index: Tensor) -> list[str]:
+    """Return the name of each sample: its file, or its index in the data set."""
+    files, places = files_under(data, index)
+    return [str(place) for place in places] if files is None else files.names(places)
 
 
 def subsample(data: Dataset, samples: int | None) -> Dataset:
@@ -133,7 +179,29 @@ def subsample(data: Dataset, samples: int | None) -> Dataset:
     return part
 
 
-def random_part(data: Dataset, size: int) -> list[Batch]:
-    """Return `size` random samples in batches; data on disk is often sorted by class."""
+def random_part(data: Dataset, size: int) -> Sequence[Batch]:
+    """Return `size` random samples in batches; data on disk is often sorted by class.
+
+    Files are decoded again at every pass over the batches: memory holds one batch of them.
+    """
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))  # type: ignore[arg-type]
-    return [take(data, part) for part in order[:size].split(evaluation_size(data))]
+    parts = order[:size].split(evaluation_size(data))
+    if files_under(data, order[:0])[0] is not None:
+        return StreamedBatches(data, parts)
+    return [take(data, part) for part in parts]
+
+
+class StreamedBatches(Sequence[Batch]):
+    """Batches of a data set that are made when they are asked for."""
+
+    def __init__(self, data: Dataset, parts: Sequence[Tensor]) -> None:
+        self.data, self.parts = data, parts
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __getitem__(self, number: Any) -> Any:
+        return take(self.data, self.parts[number])
+
+    def __iter__(self) -> Iterator[Batch]:
+        return stream(self.data, self.parts, sum(map(len, self.parts)))

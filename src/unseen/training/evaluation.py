@@ -19,6 +19,10 @@ from unseen.nn.model_errors import model_errors
 from unseen.training.batches import batches_of, samples_named
 
 
+class NoLabels(UnseenError):
+    """The data set has no labels that count."""
+
+
 class Evaluation(NamedTuple):
     """A metric on one domain, with the confusion matrix it comes from."""
 
@@ -53,7 +57,7 @@ def confusion_over(
         counts = pairs if counts is None else counts + pairs
         samples += len(batch.y)
     if counts is None or not counts.any():
-        raise UnseenError("a domain to evaluate on has no labels that count")
+        raise NoLabels("a domain to evaluate on has no labels that count")
     return counts, samples
 
 

@@ -68,7 +68,8 @@ def difference(before: dict[str, Any], config: dict[str, Any]) -> tuple[str, Any
     old, new = before.get(TRAINED_ON), config.get(TRAINED_ON)
     if old is not None and new is not None and old != new:  # older runs do not record it
         return TRAINED_ON, old, new
-    return None
+    old, new = ((c.get("data") or {}).get("digest") for c in (before, config))
+    return None if old == new else ("data", old, new)
 
 
 def _with_defaults(before: dict[str, Any], config: dict[str, Any]) -> Any:

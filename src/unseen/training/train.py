@@ -31,7 +31,7 @@ from unseen.training.batches import (
     load_split,
     random_part,
     samples_named,
-    training_batch,
+    stream,
     training_indices,
 )
 from unseen.training.checkpoint import (
@@ -95,6 +95,7 @@ def train(
         **identity(task, net, preset, settings, seed),
         "task_word": task_word or task.name,
         "class_names": list(task.class_names),
+        **task.record,
         "command": _command(),
         "overrides": plain(overrides or {}),
         "device": str(target_device),
@@ -255,8 +256,10 @@ class _Training:
         self.curves.add(records)
 
     def _batches(self, first: int) -> Iterator[Batch]:
-        for step in range(first, self.loop.steps):
-            batch = training_batch(self.source, self.loop.batch_size, self.seed, step)
+        size, steps = self.loop.batch_size, range(first, self.loop.steps)
+        parts = (training_indices(self.source, size, self.seed, step) for step in steps)
+        batches = stream(self.source, parts, size * len(steps))
+        for step, batch in zip(steps, batches, strict=False):
             self._check_labels(batch.y, step)
             yield augment_batch(batch.to(self.net.device), self.loop.augment)
 

@@ -1,0 +1,213 @@
+"""Read a manifest, CSV, JSON lines or Parquet, into rows."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from unseen.data.own_files.problems import Problems
+from unseen.errors import UnseenError
+from unseen.reading import read_json_lines, read_text
+
+Kind = Literal["path", "text", "features"]
+Line = tuple[str, dict[str, Any]]  # where it is, its values by column
+
+ROLES = ("path", "text", "label", "domain", "split", "group")
+SPLITS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
+    **dict.fromkeys(("test", "testing", "eval"), "test"),
+}
+LARGEST = 2**30  # bytes of a manifest
+UNLABELLED = "unlabelled"  # domain of rows that have neither a label nor a domain
+
+
+@dataclass(slots=True)
+class Row:
+    """A sample: its file, text or features, and what the manifest says of it."""
+
+    where: str  # "line 3", or the path below the folder
+    content: Any  # path as written, text, or a tuple of numbers
+    label: str = ""  # empty: none
+    domain: str = ""
+    split: str = ""  # train, val, test, or empty
+    group: str = ""
+
+
+@dataclass
+class Manifest:
+    """The rows of a manifest or folder, with the problems that reading them found."""
+
+    path: Path
+    kind: Kind
+    rows: list[Row]
+    problems: Problems
+    features: tuple[str, ...] = ()  # names of the feature columns
+    empty_classes: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)  # files or columns that are not read
+
+    @property
+    def name(self) -> str:
+        """The name of the file without its ending, or of the folder."""
+        resolved = self.path.resolve()
+        return resolved.name if resolved.is_dir() else resolved.stem
+
+    def file(self, row: Row) -> Path:
+        """Return the path of a row's file; relative paths start at the manifest."""
+        base = self.path if self.path.is_dir() else self.path.parent
+        return base / row.content
+
+    def label_file(self, label: str) -> Path:
+        """Return the path of a label map; relative paths start at the manifest."""
+        return (self.path if self.path.is_dir() else self.path.parent) / label
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read a manifest; the ending of its name says the format."""
+    readers = {
+        ".csv": _read_csv,
+        ".tsv": _read_csv,
+        ".jsonl": _read_json_lines,
+        ".ndjson": _read_json_lines,
+        ".parquet": _read_parquet,
+    }
+    reader = readers.get(path.suffix.lower())
+    if reader is None:
+        raise UnseenError(
+            f"{path}: --data takes a folder, or a manifest {', '.join(readers)}; "
+            f'not "{path.suffix or path.name}"'
+        )
+    columns, lines = reader(path)
+    return _make(path, columns, lines)
+
+
+def _read_csv(path: Path) -> tuple[list[str], Iterator[Line]]:
+    text = read_text(path, LARGEST)
+    header = text.partition("\n")[0]
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;\t", key=header.count)
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    try:
+        columns = [(name or "").strip() for name in reader.fieldnames or ()]
+    except csv.Error as error:
+        raise UnseenError(f"{path} cannot be read as CSV: line 1: {error}") from None
+    reader.fieldnames = columns
+
+    def lines() -> Iterator[Line]:
+        while True:
+            try:
+                values = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                raise UnseenError(
+                    f"{path} cannot be read as CSV: line {reader.line_num}: {error}"
+                ) from None
+            yield f"line {reader.line_num}", values
+
+    return columns, lines()
+
+
+def _read_json_lines(path: Path) -> tuple[list[str], Iterator[Line]]:
+    found: list[Line] = []
+    columns: dict[str, None] = {}
+    for number, (value, _) in enumerate(read_json_lines(path), start=1):
+        if isinstance(value, UnseenError):
+            raise value
+        if not isinstance(value, dict):
+            raise UnseenError(f"{path}, line {number}: expected an object of columns and values")
+        columns |= dict.fromkeys(value)
+        found.append((f"line {number}", value))
+    return list(columns), iter(found)
+
+
+def _read_parquet(path: Path) -> tuple[list[str], Iterator[Line]]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise UnseenError(
+            "reading Parquet needs pyarrow: pip install 'unseen[parquet]', or save as CSV"
+        ) from None
+    try:
+        table = pyarrow.parquet.read_table(path)
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        raise UnseenError(f"{path} cannot be read as Parquet: {error}") from None
+    rows = table.to_pylist()
+    return table.column_names, ((f"row {n}", row) for n, row in enumerate(rows, start=1))
+
+
+def _make(path: Path, columns: list[str], lines: Iterator[Line]) -> Manifest:
+    if twice := {name for name in columns if columns.count(name) > 1}:
+        raise UnseenError(f'{path}: two columns are called "{sorted(twice)[0]}"')
+    if "path" in columns and "text" in columns:
+        raise UnseenError(f"{path} has both a path and a text column: keep one of them")
+    kind: Kind = "path" if "path" in columns else "text" if "text" in columns else "features"
+    others = [name for name in columns if name not in ROLES and name]
+    features = tuple(others) if kind == "features" else ()
+    if kind == "features" and not features:
+        raise UnseenError(
+            f"{path} needs a column path, text or columns of numbers, and label; it has: "
+            f"{', '.join(columns) or 'none'}"
+        )
+    made = Manifest(path, kind, [], Problems(path), features)
+    made.ignored = others if kind != "features" else []
+    for where, values in lines:
+        if None in values or any(v is None for v in values.values() if path.suffix == ".csv"):
+            made.problems.add("lines with another number of columns", where)
+            continue
+        if (row := _row(made, where, values)) is not None:
+            made.rows.append(row)
+    if not made.rows and not made.problems:
+        raise UnseenError(f"{path} has no rows")
+    return made
+
+
+def _row(made: Manifest, where: str, values: dict[str, Any]) -> Row | None:
+    split = as_text(values.get("split")).lower()
+    if split and split not in SPLITS:
+        made.problems.add("unknown splits", f'{where}: "{split}" is not one of train, val and test')
+        return None
+    content: Any
+    if made.kind == "features":
+        content = _numbers(made, where, values)
+    else:
+        content = as_text(values.get(made.kind))
+        if not content:
+            made.problems.add(f"rows without a {made.kind}", where)
+    if not content:
+        return None
+    label, domain = as_text(values.get("label")), as_text(values.get("domain"))
+    return Row(where, content, label, domain, SPLITS.get(split, ""), as_text(values.get("group")))
+
+
+def _numbers(made: Manifest, where: str, values: dict[str, Any]) -> tuple[float, ...]:
+    numbers = []
+    for name in made.features:
+        try:
+            number = float(values.get(name))  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            number = math.nan
+        if not math.isfinite(number):
+            given = as_text(values.get(name)) or "nothing"
+            made.problems.add(
+                "features that are not finite numbers", f"{where}, column {name}: {given[:40]}"
+            )
+            return ()
+        numbers.append(number)
+    return tuple(numbers)
+
+
+def as_text(value: Any) -> str:
+    """Return a value of a column as text; None and NaN are empty, 3.0 is 3."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, list | tuple):
+        return "|".join(as_text(item) for item in value)
+    return str(value).strip()
