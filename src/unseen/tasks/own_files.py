@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from unseen.api import Domain, Task
 from unseen.data.own_files.cache import DecodedSamples
 from unseen.data.own_files.collection import Collection, Trained, open_collection
-from unseen.data.own_files.labels import label_tensor
+from unseen.data.own_files.label_maps import MapLabels, label_paths
+from unseen.data.own_files.labels import IGNORED, IGNORED_PIXEL, label_tensor
 from unseen.data.own_files.make_reader import make_reader
 from unseen.data.own_files.options import DataOptions
 from unseen.data.own_files.readers import Reader, reader_from
@@ -88,6 +89,9 @@ class OpenedData:
 
     def _labels(self, rows: Sequence[int]) -> Tensor | Callable[[int], Tensor]:
         known, made = self.trained, self.collection
+        if known.labels == "map":
+            height, width = self.reader.shape[1:]
+            return MapLabels(label_paths(made), (height, width))
         labels = [made.rows[i].label for i in rows]
         return label_tensor(labels, known.labels, known.classes, known.separator)
 
@@ -108,6 +112,11 @@ def task_from_files(
     options = DataOptions(options) if isinstance(options, str) else options
     data = OpenedData(lambda: open_collection(options), None, None)
     made = data.collection
+    if made.label_kind not in METRICS:
+        raise UnseenError(
+            f"{options.path}: labels of kind {made.label_kind} cannot be trained on yet: use "
+            "--labels classes, or unseen.fit in Python"
+        )
     log.info("%s", describe_source(made))
     network = _network(model, data.reader.shape, data.trained)
     chosen = network.sites if sites is None else sites
@@ -124,7 +133,12 @@ def task_from_files(
         sites=network.sites if isinstance(network.sites, str) else list(network.sites),
         embedding=network.embedding,
         training_samples=len(made.indices(str(made.source), "train")),
-        **data.trained.__dict__,
+        source=data.trained.source,
+        modality=data.trained.modality,  # type: ignore[arg-type]
+        labels=data.trained.labels,
+        classes=list(data.trained.classes),
+        separator=data.trained.separator,
+        shape=data.trained.shape,
     )
     return _task(recorded, network.factory, data, [(name, data) for name in recorded.targets])
 
@@ -157,11 +171,19 @@ def task_of_run(
         pool: split targets without splits into halves, for adaptation.
     """
     known = validate(RecordedData, recorded, where)
-    trained = Trained(**{n: getattr(known, n) for n in Trained.__dataclass_fields__})
     try:
         options, reader = DataOptions(**known.options), reader_from(known.modality, known.reader)
     except (TypeError, ValueError) as error:
         raise UnseenError(f'{where}: "data" does not say how to read the data: {error}') from None
+    trained = Trained(
+        source=known.source,
+        modality=known.modality,
+        labels=known.labels,
+        classes=tuple(known.classes),
+        separator=known.separator,
+        shape=known.shape,
+        columns=getattr(reader, "columns", ()),
+    )
     factory = _recorded_factory(known, where, model, trust_code)
     own = OpenedData(partial(_reopen, options, known, pool), reader, trained)
     targets = [(name, own) for name in known.targets]
@@ -249,6 +271,7 @@ def _task(
         model=factory,
         sites=tuple(known.sites) if isinstance(known.sites, list) else known.sites,  # type: ignore[arg-type]
         embedding=known.embedding,  # type: ignore[arg-type]
+        ignore_label=IGNORED_PIXEL if known.labels == "map" else IGNORED,
         metric=METRICS[known.labels],  # type: ignore[arg-type]
         presets={"fast": fast, "reference": {**fast, "steps": 6000}},
         record={"data": known.model_dump()},

@@ -40,6 +40,12 @@ def check_labels(made: Collection, trained: Trained | None) -> None:
         problems.add("empty classes", f"{name} has no samples")
     if kind in ("classes", "several"):
         _check_classes(made, of_source, separator)
+    if len(made.classes) < (1 if kind == "several" else 2) and kind != "number":
+        found = ", ".join(made.classes) or "none"
+        problems.add("fewer than two classes", f"the source {made.source} has only: {found}")
+    for split in ("train", "val", "test"):
+        if not any(row.split == split for row in of_source):
+            problems.add("empty splits", f"the source {made.source} has no rows for {split}")
 
 
 def _check_classes(made: Collection, of_source: list[Any], separator: str) -> None:
@@ -52,13 +58,6 @@ def _check_classes(made: Collection, of_source: list[Any], separator: str) -> No
     for name in made.classes:
         if not train[name]:
             made.problems.add("empty classes", f"{name} has no samples to train on")
-    least = 2 if made.label_kind == "classes" else 1
-    if len(made.classes) < least:
-        found = ", ".join(made.classes) or "none"
-        made.problems.add("fewer than two classes", f"the source {made.source} has only: {found}")
-    for split in ("train", "val", "test"):
-        if not any(row.split == split for row in of_source):
-            made.problems.add("empty splits", f"the source {made.source} has no rows for {split}")
 
 
 def check_sizes(made: Collection, trained: Trained | None) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from unseen.data.own_files import checks
 from unseen.data.own_files.facts import FileFact, gather_facts
 from unseen.data.own_files.folder import read_folder
+from unseen.data.own_files.label_maps import check_maps
 from unseen.data.own_files.labels import LabelKind, class_names, kind_of
 from unseen.data.own_files.manifest import UNLABELLED, Manifest, Row, read_manifest
 from unseen.data.own_files.modality import Modality, modality_of
@@ -36,6 +37,7 @@ class Trained:
     classes: tuple[str, ...]
     separator: str
     shape: tuple[int, ...]  # of a sample
+    columns: tuple[str, ...] = ()  # feature columns of a table
 
 
 @dataclass
@@ -98,13 +100,16 @@ def open_collection(
     path = Path(options.path)
     if not path.exists():
         raise UnseenError(f"{path} does not exist: --data takes a manifest or a folder")
-    manifest = read_folder(path) if path.is_dir() else read_manifest(path)
+    columns = () if trained is None else trained.columns
+    manifest = read_folder(path) if path.is_dir() else read_manifest(path, columns)
     modality = _modality(manifest, trained)
     made = Collection(options, manifest, modality, [], [], None)
     _look_at_files(made)
     if made.rows:
         _name_domains(made, trained)
         _read_labels(made, trained)
+        if made.label_kind == "map":
+            made.classes = check_maps(made, None if trained is None else len(trained.classes))
         _split(made, pool)
         checks.check_labels(made, trained)
         checks.check_sizes(made, trained)

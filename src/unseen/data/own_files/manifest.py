@@ -67,8 +67,12 @@ class Manifest:
         return (self.path if self.path.is_dir() else self.path.parent) / label
 
 
-def read_manifest(path: Path) -> Manifest:
-    """Read a manifest; the ending of its name says the format."""
+def read_manifest(path: Path, features: tuple[str, ...] = ()) -> Manifest:
+    """Read a manifest; the ending of its name says the format.
+
+    Args:
+        features: the feature columns of a run; by default all columns that have no other meaning.
+    """
     readers = {
         ".csv": _read_csv,
         ".tsv": _read_csv,
@@ -83,7 +87,7 @@ def read_manifest(path: Path) -> Manifest:
             f'not "{path.suffix or path.name}"'
         )
     columns, lines = reader(path)
-    return _make(path, columns, lines)
+    return _make(path, columns, lines, features)
 
 
 def _read_csv(path: Path) -> tuple[list[str], Iterator[Line]]:
@@ -141,21 +145,25 @@ def _read_parquet(path: Path) -> tuple[list[str], Iterator[Line]]:
     return table.column_names, ((f"row {n}", row) for n, row in enumerate(rows, start=1))
 
 
-def _make(path: Path, columns: list[str], lines: Iterator[Line]) -> Manifest:
+def _make(
+    path: Path, columns: list[str], lines: Iterator[Line], wanted: tuple[str, ...]
+) -> Manifest:
     if twice := {name for name in columns if columns.count(name) > 1}:
         raise UnseenError(f'{path}: two columns are called "{sorted(twice)[0]}"')
     if "path" in columns and "text" in columns:
         raise UnseenError(f"{path} has both a path and a text column: keep one of them")
     kind: Kind = "path" if "path" in columns else "text" if "text" in columns else "features"
     others = [name for name in columns if name not in ROLES and name]
-    features = tuple(others) if kind == "features" else ()
+    features = (wanted or tuple(others)) if kind == "features" else ()
+    if missing := [name for name in features if name not in columns]:
+        raise UnseenError(f"{path} lacks feature columns of the run: {', '.join(missing)}")
     if kind == "features" and not features:
         raise UnseenError(
             f"{path} needs a column path, text or columns of numbers, and label; it has: "
             f"{', '.join(columns) or 'none'}"
         )
     made = Manifest(path, kind, [], Problems(path), features)
-    made.ignored = others if kind != "features" else []
+    made.ignored = [name for name in others if name not in features]
     for where, values in lines:
         if None in values or any(v is None for v in values.values() if path.suffix == ".csv"):
             made.problems.add("lines with another number of columns", where)
