@@ -27,7 +27,7 @@ demo: $(READY)
 	$(BIN)/unseen demo
 
 test: lint browser
-	$(BIN)/python -m pytest --numprocesses auto
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 # All points of failure and more seeds; `make test` takes a sample of them. See `make help`.
 torture: $(READY)

@@ -46,7 +46,7 @@ PROCESS = psutil.Process()
 META = {1: "first", 2: "second"}
 
 
-def ideal_flops(draws: int, order: int, heads: str) -> float:
+def ideal_flops(draws: int, order: int, heads: str, size: int) -> float:
     """Return the unavoidable operations of a step.
 
     These are the source step, conv1 and its head once, all draws behind it, and the dense layers
@@ -64,7 +64,7 @@ def ideal_flops(draws: int, order: int, heads: str) -> float:
         work += (
             4 * FORWARD
         )  # the Hessian-vector product runs the forward and the backward pass once more, both ways
-    return 2.0 * BATCH * work
+    return 2.0 * size * work
 
 
 def median_ms(act: Callable[[], object], repeats: int, warm: int = 2) -> float:
@@ -108,9 +108,9 @@ def guided(**settings: object) -> UncertaintyGuided:
     )
 
 
-def memory_growth_mb(batch: Batch, steps: int) -> float:
+def memory_growth_mb(batch: Batch, steps: int, warm: int = 10) -> float:
     net = guided(draws=2, meta="second", weights=LossWeights(kl=0.1))
-    for _ in range(10):
+    for _ in range(warm):
         net.step(batch)
     gc.collect()
     before = PROCESS.memory_info().rss
@@ -173,8 +173,9 @@ def fused_noise_rows(batch: Batch, repeats: int, quick: bool) -> list[dict[str, 
 
 def measure(repeats: int, quick: bool) -> dict[str, object]:
     torch.manual_seed(0)
-    batch = Batch((torch.rand(BATCH, 3, 32, 32),), torch.randint(10, (BATCH,)))
-    gemm = gemm_gflops(20)
+    size = 4 if quick else BATCH
+    batch = Batch((torch.rand(size, 3, 32, 32),), torch.randint(10, (size,)))
+    gemm = gemm_gflops(2 if quick else 20)
     erm = ERM(DigitsNet())
     plain = plain_pytorch_step(batch)
     cases = [(k, order, "clean") for k in (1, 5, 10, 15) for order in (1, 2)] + [
@@ -193,14 +194,14 @@ def measure(repeats: int, quick: bool) -> dict[str, object]:
             noise=Noise(head_input=heads),  # type: ignore[arg-type]
         )
         ms = median_ms(lambda net=net: net.step(batch), repeats)  # type: ignore[misc]
-        ideal = ideal_flops(draws, order, heads) / gemm / 1e6
+        ideal = ideal_flops(draws, order, heads, size) / gemm / 1e6
         rows.append(
             {
                 "draws": draws, "order": order, "heads": heads,
                 "ms": ms, "erm_ms": erm_ms, "own_erm_ms": own_ms,
                 "ratio_to_erm": ms / erm_ms, "ratio_to_own_erm": ms / own_ms,
                 "ratio_to_ideal": ms / ideal,
-                "gflop": ideal_flops(draws, order, heads) / 1e9,
+                "gflop": ideal_flops(draws, order, heads, size) / 1e9,
                 "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
             }
         )  # fmt: skip
@@ -212,7 +213,7 @@ def measure(repeats: int, quick: bool) -> dict[str, object]:
         gc.collect()
     net = guided(draws=1)
     calibrate(net, [batch])
-    x = torch.rand(256, 3, 32, 32)
+    x = torch.rand(16 if quick else 256, 3, 32, 32)
     pairs = [
         (
             median_ms(lambda: net.predict(x), repeats),
@@ -228,8 +229,8 @@ def measure(repeats: int, quick: bool) -> dict[str, object]:
         "rows": rows,
         "predict_ms": predict_ms,
         "predict_and_score_ratio": statistics.median(both / alone for alone, both in pairs),
-        "fused_noise": fused_noise_rows(batch, 2 if quick else repeats, quick),
-        "memory_growth_mb": memory_growth_mb(batch, 20 if quick else 200),
+        "fused_noise": fused_noise_rows(batch, 1 if quick else repeats, quick),
+        "memory_growth_mb": memory_growth_mb(batch, *((2, 1) if quick else (200,))),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
     }
@@ -241,7 +242,9 @@ def main() -> None:
     )
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     parser.add_argument("--repeats", type=int, default=7, help="timed steps per row (default: 7)")
-    parser.add_argument("--quick", action="store_true", help="two rows only, to see that it runs")
+    parser.add_argument(
+        "--quick", action="store_true", help="two rows, few samples, to see that it runs"
+    )
     args = parser.parse_args()
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)

@@ -3,7 +3,7 @@
 python examples/score_a_stream.py [RUN]
 
 RUN is the output of `unseen train mini_digits --out RUN`. Without it, a small model is trained
-first, in about a minute.
+first, in about half a minute.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from unseen.training.train import train
 
 BATCH = 50
 QUICK = {
-    "steps": 50,
+    "steps": 30,
+    "batch_size": 16,
     "draws": 1,
-    "warmup": 15,
+    "warmup": 10,
     "lr": 1e-3,
-    "adversary": {"rounds": 3, "steps": 5},
+    "adversary": {"rounds": 1, "steps": 3},
 }
 
 task = task_named("mini_digits")

@@ -8,6 +8,18 @@ def one_thread():
     torch.set_num_threads(1)
 
 
+@pytest.fixture(scope="module")
+def quick_estimators():
+    """Fit accuracy estimators of runs to few samples and blends: for tests of what uses them."""
+    from unseen.detection import accuracy_points
+    from unseen.detection.accuracy import AccuracyEstimator
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(AccuracyEstimator.fit.__func__.__kwdefaults__, "samples", 12)
+        patch.setattr(accuracy_points, "BLENDS", 8)
+        yield
+
+
 @pytest.fixture(scope="session")
 def report_folder(tmp_path_factory):
     """The report of saved runs that hold everything a report can show."""

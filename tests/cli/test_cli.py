@@ -15,6 +15,8 @@ from unseen import METHODS, TASKS, __version__
 from unseen.experiments import demo
 from unseen.tasks import task_named
 
+pytestmark = pytest.mark.usefixtures("quick_estimators")
+
 FEW_STEPS = ["--set", "steps=6", "--set", "batch_size=8"]
 QUICK = [
     *FEW_STEPS,
@@ -49,7 +51,7 @@ def test_evaluate_reports_every_domain(trained):
     result = unseen("evaluate", trained, "--json").json()
     assert set(result["domains"]) == {"photo", "printed", "street", "scanner"}
     assert result["source"]["n"] == 400 and 0 <= result["average"] <= 1
-    shown = unseen("evaluate", trained)
+    shown = unseen("evaluate", trained, "--samples", 20)
     assert "average, unseen" in shown.stdout and shown.returncode == 0
 
 
@@ -220,5 +222,5 @@ def test_task_of_ones_own_is_imported_only_if_named(tmp_path, monkeypatch):
     refused = unseen("evaluate", "run", "--json")
     assert refused.returncode == 2 and "--task mine:make" in refused.stderr
     assert not (tmp_path / "imported").exists()
-    result = unseen("evaluate", "run", "--task", "mine:make", "--json").json()
+    result = unseen("evaluate", "run", "--task", "mine:make", "--samples", 20, "--json").json()
     assert result["task"] == "mine" and (tmp_path / "imported").exists()

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
+from forked import start_unseen
 
 from unseen.cli.signals import next_step, stopping_on_signals
 from unseen.errors import Stopped
@@ -35,16 +34,14 @@ def not_ignored():
 )
 def test_a_signal_to_a_training_says_what_is_kept_and_how_to_continue(tmp_path, number, code, word):
     out = tmp_path / "my run"
-    words = [*TRAIN, "--out", str(out)]
-    command = [sys.executable, "-m", "unseen", *words]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
+    process = start_unseen(*TRAIN, "--out", out, folder=tmp_path)
     deadline = time.monotonic() + 120
     while not (out / "state.safetensors").exists() and time.monotonic() < deadline:
+        assert process.running, process.wait()
         time.sleep(0.02)
     process.send_signal(number)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == code, said
+    returncode, _, said = process.wait(60)
+    assert returncode == code, said
     assert "my run keeps the checkpoint of step " in said and "Traceback" not in said
     assert f"{word}; a training run continues from its last checkpoint with: unseen " in said
     assert said.rstrip().endswith(f"--out '{out}' --resume")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import re
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from forked import start_script
 from torch.utils.data import DataLoader, TensorDataset
 
 from unseen import METHODS, TASKS
@@ -20,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 PROSE = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("results/*.md")]
 
 
+@pytest.mark.usefixtures("quick_estimators")
 def test_readme_example_runs_as_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL).group(1)
@@ -77,9 +77,7 @@ def test_readme_picture_shows_the_published_results(monkeypatch):
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.stem)
 def test_example_runs(example, tmp_path):
-    result = subprocess.run(
-        [sys.executable, str(example)], capture_output=True, text=True, cwd=tmp_path
-    )
+    result = start_script(example, folder=tmp_path).wait()
     assert result.returncode == 0, result.stderr
     assert "ALARM" in result.stdout or "average" in result.stdout
 
@@ -98,9 +96,9 @@ def test_mini_digits_task_lists_the_domains_of_its_data():
     assert UNSEEN == mini_digits.DOMAINS
 
 
-def test_step_cost_benchmark_prints_the_documented_fields():
-    command = [sys.executable, str(ROOT / "benchmarks/step_cost.py"), "--json", "--quick"]
-    output = subprocess.run([*command, "--repeats", "1"], capture_output=True, text=True)
+def test_step_cost_benchmark_prints_the_documented_fields(tmp_path):
+    words = ("--json", "--quick", "--repeats", "1")
+    output = start_script(ROOT / "benchmarks/step_cost.py", *words, folder=tmp_path).wait()
     assert output.returncode == 0, output.stderr
     result = json.loads(output.stdout)
     assert result.keys() >= {

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import multiprocessing
 import os
 import re
 import runpy
 import shlex
-import sys
-import traceback
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from forked import start_script, start_unseen
 
 import unseen
 from unseen import METHODS, TASKS, cli
@@ -168,43 +165,18 @@ def blocks_of(page: Path) -> list[tuple[str, str, str]]:
     )
 
 
-def run_in_fork(act, cwd: Path) -> str:
-    """Return what a function prints in a fork of this process, which spares importing torch."""
-    out = cwd / ".output"
-
-    def child():
-        os.chdir(cwd)
-        sys.path[:0] = [str(cwd)]
-        with (
-            out.open("w") as file,
-            contextlib.redirect_stdout(file),
-            contextlib.redirect_stderr(file),
-        ):
-            try:
-                act()
-            except SystemExit as end:
-                sys.exit(end.code)
-            except BaseException:
-                traceback.print_exc(file=file)
-                sys.exit(1)
-
-    process = multiprocessing.get_context("fork").Process(target=child)
-    process.start()
-    process.join(900)
-    text = out.read_text()
-    assert process.exitcode == 0, text
-    return text
-
-
 def run_command(line: str, cwd: Path) -> str:
+    """Return what a command of a tutorial prints."""
     program, *words = shlex.split(line, comments=True)
-
-    def act():
-        sys.argv = [program, *words] if program == "unseen" else words
-        cli.main() if program == "unseen" else runpy.run_path(words[0], run_name="__main__")
-
     assert program in ("unseen", "python"), f"tutorials run unseen and python, not {line!r}"
-    return run_in_fork(act, cwd)
+    if program == "unseen":
+        fork = start_unseen(*words, folder=cwd, path=cwd)
+    else:
+        fork = start_script(cwd / words[0], *words[1:], folder=cwd)
+    finished = fork.wait(900)
+    text = finished.stdout + finished.stderr
+    assert finished.returncode == 0, text
+    return text
 
 
 @pytest.mark.parametrize("name", TUTORIALS)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 from command_line import unseen
+from forked import start_unseen
 from shifted import strips
 
 from unseen import UnseenError
@@ -155,15 +153,12 @@ def test_adaptation_that_fails_is_reported_and_the_others_finish(grid_file, tmp_
 def test_killed_grid_leaves_no_worker(grid_file, tmp_path, starts):
     shutil.copytree(starts, tmp_path / "runs")
     grid_file.write_text(GRID.format(folder=tmp_path).replace("steps = 10 }", "steps = 400 }"))
-    words = [sys.executable, "-m", "unseen.cli", "adapt-grid", str(grid_file)]
-    quiet = {"stderr": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
-    path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
-    process = subprocess.Popen(words, env={**os.environ, "PYTHONPATH": path}, **quiet)
+    process = start_unseen("adapt-grid", grid_file, folder=tmp_path, path=HERE)
     for _ in range(6000):
         if len(list(tmp_path.glob("runs/adapted/*.json"))) >= 2:
             break
         time.sleep(0.05)
-    os.kill(process.pid, signal.SIGKILL)
+    process.send_signal(signal.SIGKILL)
     process.wait()
     time.sleep(1.5)
     files = sorted(tmp_path.glob("runs/adapted/*.json"))

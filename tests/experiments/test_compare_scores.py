@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
+from forked import start_unseen
 from light_task import SHIFTS, light_task, samples
 
 from unseen import UnseenError
@@ -232,14 +230,9 @@ def test_runs_without_a_learned_scale_are_refused(tmp_path):
 
 @pytest.mark.parametrize("command", ["compare-scores", "uncertainty"])
 def test_command_prints_one_json_document_and_reports_a_missing_bnn(command, runs, tmp_path):
-    words = [sys.executable, "-m", "unseen.cli", command, runs["uncertainty_guided", 0].folder]
-    words += ["--task", "light_task:light_task", "--samples", "20", "--json"]
-    done = subprocess.run(
-        [*map(str, words), "--out", str(tmp_path / "out")],
-        cwd=Path(__file__).parents[1] / "support",
-        capture_output=True,
-        text=True,
-    )
+    words = [command, runs["uncertainty_guided", 0].folder, "--task", "light_task:light_task"]
+    words += ["--samples", "20", "--json", "--out", tmp_path / "out"]
+    done = start_unseen(*words, folder=tmp_path).wait()
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["domains"] == list(SHIFTS) and result["out"] == str(tmp_path / "out")

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 from command_line import unseen
+from forked import start_unseen
 
 from unseen import UnseenError
 from unseen.experiments.grid import plan_runs, read_grid
@@ -95,16 +93,14 @@ def test_killed_grid_leaves_no_worker_and_resumes_with_the_same_bits(grid_file, 
     text = grid_file.read_text().replace("steps = 20", "steps = 400").replace("[0, 1]", "[0]")
     text = text.replace("checkpoint_every = 5", "checkpoint_every = 20")
     grid_file.write_text(text.split("[[row]]")[0] + '[[row]]\nmethod = "erm"\n')
-    words = [sys.executable, "-m", "unseen.cli", "bench", str(grid_file), "--workers", "1"]
-    quiet = {"stderr": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
-    path = os.pathsep.join([str(EXAMPLES), os.environ.get("PYTHONPATH", "")])
-    process = subprocess.Popen(words, env={**os.environ, "PYTHONPATH": path}, **quiet)
+    words = ("bench", grid_file, "--workers", "1")
+    process = start_unseen(*words, folder=tmp_path, path=EXAMPLES)
     folder = plan_runs(read_grid(grid_file))[0].folder
     for _ in range(1200):
         if (folder / "state.safetensors").exists():
             break
         time.sleep(0.05)
-    os.kill(process.pid, signal.SIGKILL)  # only the grid: its worker must end by itself
+    process.send_signal(signal.SIGKILL)  # only the grid: its worker must end by itself
     process.wait()
     time.sleep(1)
     records = (folder / "records.jsonl").read_bytes()
@@ -121,17 +117,12 @@ def test_two_grids_on_one_folder_share_the_runs(grid_file, tmp_path):
     """Neither calls a run failed that the other one trains; both write the whole table."""
     text = grid_file.read_text().replace("steps = 20", "steps = 60").replace("[0, 1]", "[0]")
     grid_file.write_text(text)
-    words = [sys.executable, "-m", "unseen.cli", "bench", str(grid_file), "--workers", "1"]
-    path = os.pathsep.join([str(EXAMPLES), os.environ.get("PYTHONPATH", "")])
-    pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    grids = [
-        subprocess.Popen([*words, "--json"], env={**os.environ, "PYTHONPATH": path}, **pipes)
-        for _ in range(2)
-    ]
+    words = ("bench", grid_file, "--workers", "1", "--json")
+    grids = [start_unseen(*words, folder=tmp_path, path=EXAMPLES) for _ in range(2)]
     for grid in grids:
-        out, err = grid.communicate(timeout=240)
-        result = json.loads(out)
-        assert grid.returncode == 0 and result["failed"] == {}, err
+        finished = grid.wait(240)
+        result = finished.json()
+        assert result["failed"] == {}, finished.stderr
         assert result["runs"] == result["wanted"] == 3
     assert not list((tmp_path / "runs").rglob(".*.tmp"))
 

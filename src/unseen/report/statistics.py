@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import spearmanr
-from scipy.stats import t as student
 
 
 def mean_and_std(values: Sequence[float]) -> tuple[float, float]:
@@ -22,6 +20,8 @@ def confidence_half_width(differences: Sequence[float], level: float = 0.95) -> 
 
     None for fewer than two differences.
     """
+    from scipy.stats import t as student  # slow to import
+
     n = len(differences)
     if n < 2:
         return None
@@ -31,6 +31,8 @@ def confidence_half_width(differences: Sequence[float], level: float = 0.95) -> 
 
 def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float | None:
     """Return Spearman's rank correlation; None if either side is constant."""
+    from scipy.stats import spearmanr  # slow to import
+
     if len(a) < 2 or len(set(a)) < 2 or len(set(b)) < 2:
         return None
     return float(spearmanr(a, b).statistic)
