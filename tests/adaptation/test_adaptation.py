@@ -229,6 +229,7 @@ def test_keeping_the_source_bounds_what_it_loses(trained):
 # ---- a run to deploy
 
 
+@pytest.mark.usefixtures("quick_estimators")
 @pytest.mark.parametrize("method", ["erm", "uncertainty_guided"])
 def test_adapted_run_can_be_evaluated_scored_and_adapted(tmp_path, method):
     begun = train(strips(), method, tmp_path / "run", overrides={"steps": 60}, progress=False)

@@ -118,6 +118,7 @@ def test_checkpoint_resumes_with_equal_bits(name, at):
         assert torch.equal(value, resumed.state_dict()[key]), key
 
 
+@pytest.mark.usefixtures("quick_estimators")
 @pytest.mark.parametrize("name", METHODS)
 def test_method_trains_and_evaluates_as_a_run(tmp_path, name):
     done = train(image_task(), name, tmp_path / "run", progress=False)
