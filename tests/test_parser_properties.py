@@ -114,7 +114,10 @@ def test_settings_of_any_words_are_parsed_or_refused(words):
 
 
 @quick
-@given(st.sampled_from(["lr", "draws", "noise.scale"]), st.floats(allow_nan=False, allow_infinity=False))
+@given(
+    st.sampled_from(["lr", "draws", "noise.scale"]),
+    st.floats(allow_nan=False, allow_infinity=False),
+)
 def test_numbers_of_settings_are_kept(name, value):
     parsed = parse_settings([f"{name}={value!r}"])
     for part in name.split("."):
