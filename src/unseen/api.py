@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -17,15 +16,14 @@ from torch.utils.data import Dataset
 from unseen.checks import check_int, check_number, check_path, check_positive
 from unseen.detection.scoring import ScoreAt, Scoring
 from unseen.errors import UnseenError
+from unseen.functional.metrics import Metric
 from unseen.nn.batch import Batch as Batch
-from unseen.nn.calls import Output
 from unseen.nn.hooks import evaluating
+from unseen.nn.objectives import AnyLoss, make_objective
 from unseen.nn.optimizers import AnyOptimizer, check_optimizer, make_optimizer
-from unseen.nn.wrapper import ModelWrapper, embedding_snapshot
+from unseen.nn.wrapper import ModelWrapper, Output, embedding_snapshot
 from unseen.schema import hyperparameters, refuse_unknown
 from unseen.schema.task import check_domain, check_task
-
-Metric = Literal["accuracy", "miou"]
 
 
 @dataclass(frozen=True)
@@ -53,6 +51,7 @@ class Task:
     embedding: str
     # {"fast": {"steps": 500, ...}}; a mapping under a method's name is for that method only.
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    loss: AnyLoss = "cross_entropy"
     metric: Metric = "accuracy"
     variant: str = "default"  # distinguishes backbones, sources or protocols of one task
     ignore_label: int = -100
@@ -61,7 +60,7 @@ class Task:
     record: Mapping[str, Any] = field(default_factory=dict)  # entries of a run's config.json
 
     def __post_init__(self) -> None:
-        check_task(self, Domain, typing.get_args(Metric), typing.get_args(ScoreAt))
+        check_task(self, Domain, get_args(Metric), get_args(ScoreAt))
 
     def domain(self, name: str) -> Domain:
         """Return the domain of that name; "source" is the source."""
@@ -89,7 +88,9 @@ class Method(Scoring, ModelWrapper):
     def __init__(
         self, model: nn.Module, *, sites: tuple[str, ...] | list[str] | str = (),
         embedding: str | None = None, lr: float = 1e-4, optimizer: AnyOptimizer = "adam",
-        weight_decay: float = 0.0, ignore_label: int = -100, output: Output = None, **unknown: Any,
+        weight_decay: float = 0.0, ignore_label: int = -100, output: Output = None,
+        loss: AnyLoss = "cross_entropy", class_weights: tuple[float, ...] | None = None,
+        label_smoothing: float = 0.0, **unknown: Any,
     ) -> None:  # fmt: skip
         refuse_unknown(self, unknown)
         super().__init__(model, sites, embedding, output)
@@ -97,6 +98,7 @@ class Method(Scoring, ModelWrapper):
         self.optimizer = check_optimizer(optimizer)
         self.weight_decay = check_number("weight_decay", weight_decay, 0)
         self.ignore_label = check_int("ignore_label", ignore_label)
+        self.objective = make_objective(loss, class_weights, label_smoothing, ignore_label)
         self.register_buffer("steps_done", torch.zeros((), dtype=torch.int64))
 
     def step(self, batch: Batch) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ from unseen.api import Batch
 from unseen.experiments import evaluate as exam
 from unseen.experiments.score import score as score_domain
 from unseen.methods import Adversary
-from unseen.methods.mixup import pair_loss
+from unseen.nn.objectives import CrossEntropy
 from unseen.training.checkpoint import restore_training_state, training_state
 from unseen.training.train import train
 
@@ -190,13 +190,13 @@ def test_mixups_loss_is_the_one_with_soft_targets():
     y, partner = torch.tensor([0, 1, 2, 0, 1]), torch.tensor([1, 1, 0, 2, 0])
     soft = 0.3 * nn.functional.one_hot(y, 3) + 0.7 * nn.functional.one_hot(partner, 3)
     expected = -(soft * logits.log_softmax(1)).sum(1).mean()
-    torch.testing.assert_close(pair_loss(logits, y, partner, 0.3, -100), expected)
+    torch.testing.assert_close(CrossEntropy().paired(logits, y, partner, 0.3), expected)
     # A label to ignore, on either side, takes its row out.
     y2, partner2 = y.clone(), partner.clone()
     y2[0], partner2[3] = -100, -100
     kept = [1, 2, 4]
     expected = -(soft * logits.log_softmax(1)).sum(1)[kept].mean()
-    torch.testing.assert_close(pair_loss(logits, y2, partner2, 0.3, -100), expected)
+    torch.testing.assert_close(CrossEntropy().paired(logits, y2, partner2, 0.3), expected)
 
 
 def test_mixup_shows_the_model_blends_of_two_samples():

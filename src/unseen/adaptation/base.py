@@ -13,13 +13,13 @@ from torch.utils.data import Dataset
 from unseen.api import Batch, Method
 from unseen.checks import check_int, check_positive
 from unseen.errors import UnseenError
-from unseen.functional.losses import cross_entropy
 from unseen.nn.calls import Output, call_for_logits, check_output
 from unseen.nn.finite import find_not_finite, infinities
 from unseen.nn.heads import width_at
 from unseen.nn.hooks import captured, laid_out_for, submodule
-from unseen.nn.inputs import LABEL_KEYS, Inputs, check_targets, describe_type
+from unseen.nn.inputs import LABEL_KEYS, Inputs, describe_type
 from unseen.nn.model_errors import model_errors
+from unseen.nn.objectives import AnyLoss, make_objective, output_reader
 from unseen.schema import refuse_unknown
 from unseen.training.batches import check_data_set, training_batch
 from unseen.training.loop import training_steps
@@ -41,6 +41,7 @@ class Adaptation(nn.Module):
     summary: ClassVar[str]
     paper: ClassVar[str]
     needs: ClassVar[Needs]
+    any_loss: ClassVar[bool] = False  # whether it works without classes
     settings_of = vars(Method)["settings_of"]
 
     def __init__(
@@ -53,6 +54,7 @@ class Adaptation(nn.Module):
         embedding: str | None = None,
         ignore_label: int = -100,
         output: Output = None,
+        loss: AnyLoss = "cross_entropy",
         **unknown: Any,
     ) -> None:
         super().__init__()
@@ -61,6 +63,7 @@ class Adaptation(nn.Module):
             raise UnseenError(f"model must be a torch.nn.Module, not {describe_type(model)}")
         if isinstance(model, Method):
             output = check_output(model.output) if output is None else output
+            loss = model.loss if loss == "cross_entropy" else loss
             model = model.model
         self.model = copy.deepcopy(model).eval()
         self.output = check_output(output)
@@ -72,6 +75,12 @@ class Adaptation(nn.Module):
         if embedding is not None:
             submodule(self.model, embedding, "embedding")
         self.ignore_label = check_int("ignore_label", ignore_label)
+        self.loss, self.objective = loss, make_objective(loss, ignore=ignore_label)
+        if not self.any_loss and not self.objective.classifies:
+            raise UnseenError(
+                f"{self.name} reads classes: it needs loss cross_entropy, not "
+                f"{self.objective.name}; use fine_tune"
+            )
 
     # ---- to be written by a subclass
 
@@ -160,12 +169,12 @@ class Adaptation(nn.Module):
     def _logits(self, x: Tensor | tuple[Tensor, ...], model: nn.Module | None = None) -> Tensor:
         """Return the logits of the model, or of a copy of it; a tensor is its only input."""
         x = Inputs([x], self._names) if isinstance(x, Tensor) else x
-        logits: Tensor = call_for_logits(model or self.model, x, self.output)
+        reader = output_reader(self.objective, self.output)
+        logits: Tensor = call_for_logits(model or self.model, x, reader)
         return logits
 
     def _loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        check_targets(logits, y, self.ignore_label)
-        return cross_entropy(logits, y, self.ignore_label)
+        return self.objective(logits, y)
 
 
 def descend(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:

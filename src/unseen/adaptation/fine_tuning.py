@@ -11,6 +11,7 @@ from unseen.adaptation.base import FEW_LABELS, Adaptation, Labelled, descend
 from unseen.api import Batch
 from unseen.errors import UnseenError
 from unseen.nn.inputs import check_finite, inputs, map_inputs
+from unseen.nn.objectives import AnyLoss
 
 
 class FineTune(Adaptation):
@@ -20,6 +21,7 @@ class FineTune(Adaptation):
     summary = "a few steps on labelled target samples; does not use the source"
     paper = "Qiao and Peng, Uncertainty-guided Model Generalization to Unseen Domains, CVPR 2021"
     needs = FEW_LABELS
+    any_loss = True
 
     def __init__(self, model: nn.Module, **common: Any) -> None:
         super().__init__(model, **common)
@@ -41,6 +43,7 @@ def fine_tune(
     batch: int = 32,
     seed: int = 0,
     ignore_label: int = -100,
+    loss: AnyLoss = "cross_entropy",
 ) -> nn.Module:
     """Return a copy of the model fine-tuned on labelled samples.
 
@@ -55,6 +58,7 @@ def fine_tune(
         batch: Samples per step.
         seed: Seed of the batch order.
         ignore_label: Label that does not count.
+        loss: As of a method, whose own loss is the default.
     """
     x = check_finite(inputs(x))
     if not isinstance(y, Tensor) or y.dim() == 0 or len(y) != len(x[0]) or not len(y):
@@ -64,5 +68,6 @@ def fine_tune(
         )
     few = Labelled(map_inputs(Tensor.cpu, x), y.cpu())
     with torch.random.fork_rng(devices=[]):
-        adaptation = FineTune(model, steps=steps, lr=lr, batch=batch, ignore_label=ignore_label)
+        settings: dict[str, Any] = {"steps": steps, "lr": lr, "batch": batch, "loss": loss}
+        adaptation = FineTune(model, ignore_label=ignore_label, **settings)
         return adaptation.run(few, few, seed=seed, progress=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +22,7 @@ from unseen.cli.options import (
 )
 from unseen.experiments import adapt as adaptation
 from unseen.report.tables import percent, show
+from unseen.report.units import format_value, is_error
 from unseen.schema import parse_settings
 from unseen.training.run import Run
 
@@ -89,8 +91,9 @@ def adapt(
         out=out,
         device=device,
     )
+    error = is_error(result["metric"])
     loss = result["source_before"] - result["source_after"]
-    if loss > 0.005 and keep_source is None:
+    if loss > 0.005 and not error and keep_source is None:
         say(
             f"the source lost {percent(loss)} points; "
             f"--keep-source {min(0.02, loss / 2):.2g} would bound the loss"
@@ -103,21 +106,26 @@ def adapt(
 
 
 def _show(result: dict[str, Any]) -> None:
+    format_metric = partial(format_value, metric=result["metric"])
     after, source_after = (
-        "no labels" if result[mean] is None else f"{percent(result[mean])} ± {percent(result[std])}"
+        "no labels"
+        if result[mean] is None
+        else f"{format_metric(result[mean])} ± {format_metric(result[std])}"
         for mean, std in (("after_mean", "after_std"), ("source_after", "source_after_std"))
     )
-    before = "no labels" if result["before"] is None else percent(result["before"])
+    before = "no labels" if result["before"] is None else format_metric(result["before"])
     rows = [
         [result["domain"], before, after],
-        ["source", percent(result["source_before"]), source_after],
+        ["source", format_metric(result["source_before"]), source_after],
     ]
     shots, draws = result["shots"], result["draws"]
     samples = "all samples, no labels" if shots is None else f"{shots} labels per class"
     title = f"{result['with']} from {result['start']}, {samples}, {draws} draw{'s'[: draws > 1]}"
     show(title, [result["metric"], "before", "after"], rows)
     if result["keep_source"] is not None:
+        points = "" if is_error(result["metric"]) else " points"
         print(
-            f"the held-out source may lose {percent(result['keep_source'])} points: interpolation "
+            f"the held-out source may lose {format_metric(result['keep_source'])}{points}: "
+            "interpolation "
             f"coefficients {', '.join(f'{share:.3g}' for share in result['shares'])}"
         )

@@ -17,6 +17,7 @@ from unseen.cli.options import (
 )
 from unseen.experiments import evaluate as evaluation
 from unseen.report.tables import percent, show
+from unseen.report.units import format_value
 from unseen.training.run import Run
 
 TABLE_WIDTH = 4  # domains side by side; more do not fit into 80 columns
@@ -49,13 +50,15 @@ def evaluate(
 def _show_domains(result: dict[str, Any]) -> None:
     source, adapted = result["source"], result.get("adapted_to")
     metric = next(k for k in source if k not in ("name", "n", "classes"))
-    rows = [[f"{source['name']} (source)", percent(source[metric]), source["n"]]]
+    rows = [[f"{source['name']} (source)", format_value(source[metric], metric), source["n"]]]
     rows += [
-        [f"{name} (adapted to)" if name == adapted else name, _value(d[metric]), d["n"]]
+        [f"{name} (adapted to)" if name == adapted else name, _value(d[metric], metric), d["n"]]
         for name, d in result["domains"].items()
     ]
     if result["domains"]:
-        rows.append(["average, unseen", _percent_or_dash(result["average"]), ""])
+        average = result["average"]
+        shown = "-" if average is None else format_value(average, metric)
+        rows.append(["average, unseen", shown, ""])
     title = f"{task_title(result)} {result['method']} seed {result['seed']}"
     show(title, ["domain", metric, "n"], rows)
 
@@ -66,11 +69,12 @@ def _show_classes(result: dict[str, Any]) -> None:
     for first in range(0, len(domains), TABLE_WIDTH):
         columns = dict(list(domains.items())[first : first + TABLE_WIDTH])
         rows = [[n, *(_percent_or_dash(d["classes"][n]) for d in columns.values())] for n in names]
-        show("intersection over union of each class", ["class", *columns], rows)
+        kind = "average precision" if "map" in result["source"] else "intersection over union"
+        show(f"{kind} of each class", ["class", *columns], rows)
 
 
-def _value(value: float | None) -> str:
-    return "no labels" if value is None else percent(value)
+def _value(value: float | None, metric: str) -> str:
+    return "no labels" if value is None else format_value(value, metric)
 
 
 def _percent_or_dash(value: float | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from unseen.cli.options import (
     CountOrNone,
@@ -71,18 +72,27 @@ def score(
     if result["fallback"]:
         say(f"this run has no learned sigma; the score is a fallback: {result['score_name']}")
     if not emit(result, json_):
-        low, high = result["interval"]
         rows = [
-            ["predicted accuracy", f"{percent(result['predicted_accuracy'])} %"],
-            ["interval, 90 %", f"{percent(low)} to {percent(high)} %"],
-            ["accuracy on the source", f"{percent(result['source_accuracy'])} %"],
+            *_predicted(result),
             ["score", f"{result['score']:.4f}"],
             ["threshold", f"{result['threshold']:.4f}"],
             ["score / threshold", f"{result['times_threshold']:.2f}"],
             ["p-value of the score", f"{result['p_value']:.2g}"],
-            ["p-value of the estimate", f"{result['failing_p_value']:.2g}"],
             ["samples", str(result["n"])],
             ["alarm", "yes" if result["alarm"] else "no"],
         ]
         show(f"{domain}: {result['verdict']}", ["", ""], rows)
         print(result["sentence"])
+
+
+def _predicted(result: dict[str, Any]) -> list[list[str]]:
+    """Return the rows of the predicted accuracy, which is defined for classes only."""
+    if result["predicted_accuracy"] is None:
+        return []
+    low, high = result["interval"]
+    return [
+        ["predicted accuracy", f"{percent(result['predicted_accuracy'])} %"],
+        ["interval, 90 %", f"{percent(low)} to {percent(high)} %"],
+        ["accuracy on the source", f"{percent(result['source_accuracy'])} %"],
+        ["p-value of the estimate", f"{result['failing_p_value']:.2g}"],
+    ]

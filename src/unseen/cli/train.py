@@ -9,7 +9,8 @@ from unseen.api import Task
 from unseen.cli.options import Device, Flag, Json, Seed, Settings, emit, task_title
 from unseen.cli.train_data import Network, Reading, training_task_word
 from unseen.errors import UnseenError
-from unseen.report.tables import percent, show
+from unseen.report.tables import show
+from unseen.report.units import format_value
 from unseen.schema import parse_settings
 from unseen.tasks import task_named
 from unseen.training import train as training
@@ -72,9 +73,10 @@ def train(
         task_word=word,
     )
     config = run.config
-    value = next((r["value"] for r in reversed(run.records()) if r["split"] == "val"), None)
-    if value is None:
+    last = next((r for r in reversed(run.records()) if r["split"] == "val"), None)
+    if last is None:
         raise UnseenError(f"{run.folder}/records.jsonl has no records: train the run again")
+    value, metric = last["value"], last["metric"]
     result = {
         "run": str(run.folder),
         "task": config["task"],
@@ -84,7 +86,10 @@ def train(
     }
     if emit(result, json_):
         return
-    rows: list[list[object]] = [["run", run.folder], ["held-out source", percent(value)]]
+    rows: list[list[object]] = [
+        ["run", run.folder],
+        [f"held-out source, {metric}", format_value(value, metric)],
+    ]
     show(f"{task_title(result)} {config['method']}", ["", ""], rows)
     print(f"next: {_next(run.folder, made, word)}")
     if tensorboard:

@@ -80,6 +80,7 @@ class AccuracyEstimator:
             samples: held-out samples that are shifted.
         """
         method = method_of(net)
+        check_classifies(method)
         ignore = getattr(method, "ignore_label", -100)
         source = random_samples(held_out, "held_out", SOURCE_SAMPLES, check_int("seed", seed))
         source = source._replace(x=bind(method.model, source.x))
@@ -169,3 +170,13 @@ def estimate_accuracy(
 
 def _scores(one_pass: OnePass, moments: dict[str, Moments]) -> dict[str, float]:
     return {name: moments[name].score(detector) for name, detector in one_pass.signals.items()}
+
+
+def check_classifies(net: Any) -> None:
+    """Raise unless the method predicts classes: accuracy is defined for them only."""
+    objective = getattr(net, "objective", None)
+    if objective is not None and not objective.classifies:
+        raise UnseenError(
+            f"accuracy is not defined for loss {objective.name}: use net.verdict(x), which judges "
+            "by the score, or net.domain_score(x)"
+        )

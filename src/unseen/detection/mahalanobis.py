@@ -19,7 +19,7 @@ from unseen.errors import UnseenError
 from unseen.functional.pooling import pool
 from unseen.functional.scores import nearest_squared_distance
 from unseen.nn.batch import Batch
-from unseen.nn.hooks import edited, laid_out_for, submodule
+from unseen.nn.hooks import edited, laid_out_for, perturbable_layers, submodule
 from unseen.nn.inputs import check_labels, inputs
 
 
@@ -46,17 +46,24 @@ class Mahalanobis(Detector):
     def feature_count(self) -> int:
         return 1
 
+    @property
+    def _classifies(self) -> bool:
+        objective = getattr(self.net, "objective", None)
+        return objective is None or bool(objective.classifies)
+
     def fit(self, source: Iterable[Batch]) -> None:
         pairs = []
         for batch in source:
             logits, features = self._pass(batch.x)
-            check_labels(logits, batch.y, getattr(self.net, "ignore_label", -100))
+            if self._classifies:
+                check_labels(logits, batch.y, getattr(self.net, "ignore_label", -100))
             pairs.append((features.double().cpu(), batch.y.cpu()))
         if not pairs:
             raise UnseenError("mahalanobis needs labelled source data, there is none")
         features, y = torch.cat([f for f, _ in pairs]), torch.cat([y for _, y in pairs])
         # A feature pooled over a label map has no single class: the source is one class then.
-        labels = y if y.dim() == 1 else torch.zeros(len(features), dtype=torch.int64)
+        single = y.dim() == 1 and self._classifies
+        labels = y if single else torch.zeros(len(features), dtype=torch.int64)
         means, self.whitening = class_gaussians(features, labels)
         self.centres = means @ self.whitening
 
@@ -108,6 +115,16 @@ class Mahalanobis(Detector):
         with self.watching() as features:
             logits = self.net.predict(ready)
         return logits, features[0]
+
+
+def hidden_layer(net: ScoredModel) -> str:
+    """Return the layer to read where there are no classes: the embedding or the last hidden."""
+    if net.embedding is not None:
+        return net.embedding
+    layers = perturbable_layers(net.model)
+    if not layers:
+        raise UnseenError('the score reads a layer of the model: name it, embedding="..."')
+    return layers[-2] if len(layers) > 1 else layers[-1]
 
 
 def class_gaussians(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,11 +9,12 @@ from typing import Any, Literal
 from torch import Tensor
 
 from unseen.checks import check_type
-from unseen.detection.accuracy import AccuracyEstimator, Estimate
+from unseen.detection.accuracy import AccuracyEstimator, Estimate, check_classifies
 from unseen.detection.detector import Detector
 from unseen.detection.legacy import LegacyScoring, legacy_detector
+from unseen.detection.mahalanobis import Mahalanobis, hidden_layer
 from unseen.detection.max_softmax import MaxSoftmax
-from unseen.detection.verdict import RATE, TOLERANCE, Verdict, verdict_on
+from unseen.detection.verdict import RATE, TOLERANCE, Verdict, verdict_by_score, verdict_on
 from unseen.errors import UnseenError
 
 log = logging.getLogger("unseen")
@@ -44,6 +45,8 @@ class Scoring(LegacyScoring):
             raise UnseenError(
                 f"{self.name} has no learned noise: its score cannot be read at the embedding"
             )
+        if not self.objective.classifies:  # no class probabilities to read
+            return Mahalanobis(self, hidden_layer(self))
         return legacy_detector(self) or MaxSoftmax(self)
 
     @property
@@ -90,6 +93,7 @@ class Scoring(LegacyScoring):
     @property
     def accuracy_estimator(self) -> AccuracyEstimator:
         """The accuracy estimator; it is fitted to the held-out source data when first needed."""
+        check_classifies(self)
         if self._estimator is None or not self._estimator.matches(self):
             if self._held_out is None:
                 raise UnseenError(
@@ -110,10 +114,16 @@ class Scoring(LegacyScoring):
     def verdict(self, x: Any, tolerance: float = TOLERANCE, rate: float = RATE) -> Verdict:
         """Judge x, samples of one domain without labels: ok, shifted, failing or unknown.
 
+        Accuracy is defined for classes only. With another loss the verdict comes from the score:
+        ok or shifted, without a prediction.
+
         Args:
             tolerance: loss of accuracy against the source that is still fine.
             rate: at which source batches of this size are called shifted, or failing.
         """
+        net: Any = self
+        if not net.objective.classifies:
+            return verdict_by_score(self, x, rate)
         return verdict_on(self, x, self.accuracy_estimator, tolerance, rate)
 
     def estimate_accuracy(self, x: Any, level: float = 0.9) -> Estimate:

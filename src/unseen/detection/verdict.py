@@ -6,6 +6,8 @@ shifted  The domain score exceeds its threshold.
 failing  The estimated accuracy is below the source's by more than the tolerance, and lower than
          source batches are estimated by chance.
 
+Where accuracy is not defined, as in regression, only the first test is made.
+
 A domain that differs from the source is unknown if its signals are further from every synthetic
 shift than those are from each other.
 """
@@ -16,9 +18,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from unseen.checks import check_fraction, check_number
 from unseen.detection.accuracy import AccuracyEstimator, Estimate
+from unseen.detection.chunks import pieces_of
 from unseen.detection.detector import Detector, detector_of
 from unseen.detection.one_pass import Observation
 from unseen.errors import UnseenError
@@ -37,12 +41,12 @@ class Verdict:
     score: float
     threshold: float  # of the score, at the stated rate
     p_value: float  # of a score at least this high on the source
-    predicted_accuracy: float
-    interval: tuple[float, float]  # of the accuracy, at 90 %
-    source_accuracy: float
-    failing_p_value: float  # of an estimate at least this low on the source
+    predicted_accuracy: float | None  # None where there are no classes, as in regression
+    interval: tuple[float, float] | None  # of the accuracy, at 90 %
+    source_accuracy: float | None
+    failing_p_value: float | None  # of an estimate at least this low on the source
     n: int
-    tolerance: float
+    tolerance: float | None
     rate: float
 
     @property
@@ -58,10 +62,17 @@ class Verdict:
     @property
     def sentence(self) -> str:
         """The verdict in a sentence."""
+        times = f"the score is {self.times_threshold:.1f} times its threshold"
+        if self.predicted_accuracy is None or self.interval is None or self.source_accuracy is None:
+            if self.verdict == "ok":
+                return f"Looks like the source: {times}."
+            return (
+                f"Differs from the source: {times}. How much the predictions lose is not known; "
+                "check labelled samples."
+            )
         low, high = (f"{100 * end:.0f}" for end in self.interval)
         expected = f"expected accuracy {100 * self.predicted_accuracy:.0f} % ({low} to {high} %)"
         source = f"{100 * self.source_accuracy:.0f} % on the source"
-        times = f"the score is {self.times_threshold:.1f} times its threshold"
         return {
             "ok": f"Looks like the source: {expected}, {source}.",
             "shifted": f"Differs from the source ({times}), but should hold: {expected}, {source}.",
@@ -73,7 +84,8 @@ class Verdict:
     def as_dict(self) -> dict[str, Any]:
         """Return every field, the alarm, the multiple of the threshold and the sentence."""
         extra = {"alarm": self.alarm, "times_threshold": self.times_threshold}
-        return {**asdict(self), "interval": list(self.interval), **extra, "sentence": self.sentence}
+        interval = None if self.interval is None else list(self.interval)
+        return {**asdict(self), "interval": interval, **extra, "sentence": self.sentence}
 
 
 def judge(
@@ -120,6 +132,33 @@ def outcome(
     if failing:
         return "failing"
     return "shifted" if shifted else "ok"
+
+
+@torch.no_grad()
+def verdict_by_score(net: Any, x: Any, rate: float = RATE) -> Verdict:
+    """Judge x by the domain score alone, ok or shifted, where accuracy is not defined."""
+    detector = detector_of(net)
+    looks = pieces_of(x, detector.look)
+    return judge_score(detector, torch.cat([look.features.cpu() for look in looks]), rate)
+
+
+def judge_score(detector: Detector, features: Tensor, rate: float = RATE) -> Verdict:
+    """Judge samples by the domain score of their features, (N, F): ok or shifted."""
+    check_fraction("rate", rate)
+    score, threshold = detector.domain_score_of(features), detector.threshold(len(features), rate)
+    return Verdict(
+        verdict="shifted" if score > threshold else "ok",
+        score=score,
+        threshold=threshold,
+        p_value=detector.p_value(score, len(features)),
+        predicted_accuracy=None,
+        interval=None,
+        source_accuracy=None,
+        failing_p_value=None,
+        n=len(features),
+        tolerance=None,
+        rate=rate,
+    )
 
 
 @torch.no_grad()

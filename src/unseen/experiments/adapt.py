@@ -29,6 +29,7 @@ from unseen.checks import check_fraction, check_int
 from unseen.detection.sampling import MAX_SAMPLES
 from unseen.errors import UnseenError
 from unseen.files import locked
+from unseen.functional.metrics import ERRORS
 from unseen.schema import construct_settings
 from unseen.training.batches import batches_of, load_split, random_part, take
 from unseen.training.checkpoint import save_method
@@ -74,8 +75,12 @@ class Plan:
             "embedding": net.embedding,
             "ignore_label": net.ignore_label,
             "output": net.output,
+            "loss": net.loss,
         }
-        return cls(kind, kind(net.model, **{**common, **settings}).settings(), shots, keep_source)
+        chosen = kind(net.model, **{**common, **settings}).settings()
+        if net.objective.classifies:  # the only loss that there was when older grids were run
+            del chosen["loss"]
+        return cls(kind, chosen, shots, keep_source)
 
     @staticmethod
     def needs_labels(by: str) -> bool:
@@ -114,8 +119,13 @@ class AdaptationData:
         return torch.cat([batch.y for batch in batches_of(self.pool)])
 
     def shots(self, shots: int, seed: int) -> Labelled:
-        """Draw `shots` labelled samples of each class."""
+        """Draw `shots` labelled samples of each class; without classes, that many in all."""
         generator = torch.Generator().manual_seed(seed)
+        if self.task.loss != "cross_entropy":
+            total = len(self.pool)  # type: ignore[arg-type]
+            if total < shots:
+                raise UnseenError(f"{self.target.name} has {total} samples, {shots} were asked for")
+            return Labelled(*take(self.pool, torch.randperm(total, generator=generator)[:shots]))
         chosen = draw_shots(self.labels, shots, self.task.classes, generator)
         return Labelled(*take(self.pool, chosen))
 
@@ -161,8 +171,10 @@ def adapt_once(
     order = torch.randperm(len(data.held_out), generator=generator)  # type: ignore[arg-type]
     sample = Subset(data.held_out, order[:MAX_SAMPLES].tolist())
 
+    sign = -1 if data.task.metric in ERRORS else 1
+
     def source_metric(model: nn.Module) -> float:
-        return data.evaluate(net, sample, model)
+        return sign * data.evaluate(net, sample, model)
 
     return limit_source_loss(net.model, adapted, source_metric, plan.keep_source)
 

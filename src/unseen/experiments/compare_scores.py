@@ -17,6 +17,7 @@ from torch.utils.data import Dataset
 from unseen.api import Batch, Method, Task
 from unseen.checks import check_int
 from unseen.detection import Energy, Entropy, Mahalanobis, MaxSoftmax, TotalVariance
+from unseen.detection.accuracy import check_classifies
 from unseen.detection.detector import Detector
 from unseen.detection.embedding_shift import EmbeddingShift
 from unseen.detection.logits import LogitDetector
@@ -45,6 +46,7 @@ def detectors_of(net: Method) -> dict[str, Detector]:
 
     The scores of one table share one model where they can.
     """
+    check_classifies(net)
     own = net.detector
     if net.name == OURS:
         if not own.reads_learned_noise:

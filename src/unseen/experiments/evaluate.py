@@ -62,8 +62,8 @@ def evaluate(
                 records += _records(config["run"], task, step, domain.name, result, samples)
             values = {task.metric: result.value, "n": result.n}
             domains[domain.name] = {**values, **_class_values(task, result)}
-            assert result.confusion is not None
-            figures[f"confusion/{domain.name}"] = result.confusion
+            if result.confusion is not None:
+                figures[f"confusion/{domain.name}"] = result.confusion
         except NoLabels:  # only scored
             if domain is task.source or not task.record:
                 raise
@@ -107,7 +107,8 @@ def _records(
     at = {"run": run, "step": step, "domain": domain, "split": "test"}
     by_class = _class_values(task, result).get("classes", {})
     values: dict[str, float | None] = {task.metric: result.value}
-    values |= {f"iou/{name}": value for name, value in by_class.items()}
+    kind = "iou" if task.metric == "miou" else "ap"
+    values |= {f"{kind}/{name}": value for name, value in by_class.items()}
     values[SUBSAMPLE_METRIC] = samples
     return [
         {**at, "metric": name, "value": value}

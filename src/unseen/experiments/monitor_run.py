@@ -23,12 +23,13 @@ def open_monitor(
     """Make a DomainMonitor of a finished run; the run's held-out samples are dropped from memory.
 
     Args:
-        verdicts: judge every batch; the run's accuracy estimator is fitted if there is none.
+        verdicts: judge every batch; the run's accuracy estimator is fitted if there is none. A
+            run without classes has alarms only.
         settings: keyword arguments of DomainMonitor.
     """
     run, chosen = Run(folder), task_named(task) if isinstance(task, str) else task
     net = run.load(chosen, device)
-    if verdicts:
+    if verdicts and net.objective.classifies:  # accuracy is not defined otherwise
         settings["estimator"] = estimator_of(run, chosen, net)
     monitor = DomainMonitor(net, **settings)
     net.detector.forget_held_out()

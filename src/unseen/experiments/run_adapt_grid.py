@@ -23,6 +23,7 @@ from unseen.experiments.run_grid import run_grid
 from unseen.experiments.workers import Job, run_jobs
 from unseen.files import read_json, write_json
 from unseen.report.tables.adaptation import write_adaptation_results
+from unseen.report.units import is_error
 from unseen.tasks import task_named
 from unseen.training.identity import commit_here
 from unseen.training.progress import GridProgress, RunState
@@ -158,6 +159,11 @@ def write_tables(grid: AdaptationGrid) -> dict[str, Any]:
     starts = [start for start in plan_runs(grid.starts) if Run(start.folder).done]
     zero_shot = [cell for start in starts for cell in _zero_shot_cell(start)]
     tasks = [task_named(word) for word in grid.starts.tasks]
+    if is_error(tasks[0].metric):
+        raise UnseenError(
+            f"{tasks[0].name} is measured by {tasks[0].metric}: the tables of adapt-grid show "
+            "fractions; use `unseen adapt` on each run"
+        )
     facts = {
         "grid": str(grid.starts.path),
         "command": f"unseen adapt-grid {grid.starts.path}",

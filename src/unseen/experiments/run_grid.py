@@ -29,6 +29,7 @@ from unseen.training.train import train
 log = logging.getLogger("unseen")
 
 TAIL = 20_000  # bytes at the end of the records, enough for the last checkpoint and its metrics
+LIVE = ("loss", "source_accuracy", "source_miou", "source_map", "source_mae")
 
 
 def run_grid(grid: Grid, workers: int = 2, quiet: bool = False) -> dict[str, Any]:
@@ -171,7 +172,7 @@ def run_state(run: PlannedRun, job: Job) -> RunState:
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 record = json.loads(line)
                 step = max(step, int(record["step"]))
-                if record["metric"] in ("loss", "source_accuracy", "source_miou"):
+                if record["metric"] in LIVE:
                     metrics[record["metric"].replace("_", " ")] = float(record["value"])
     message = (
         format_metrics(dict(sorted(metrics.items()))) if job.state == "running" else job.message

@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset
 
-from unseen.api import Task
+from unseen.api import Method, Task
 from unseen.checks import check_fraction, check_number
 from unseen.detection.one_pass import Observation
-from unseen.detection.verdict import RATE, TOLERANCE, judge
+from unseen.detection.verdict import RATE, TOLERANCE, judge, judge_score
 from unseen.errors import UnseenError
 from unseen.experiments.run_estimator import estimator_of
 from unseen.experiments.verdict_records import reliability, save_verdict
@@ -60,17 +61,19 @@ def score(
         index = torch.randperm(len(index), generator=torch.Generator().manual_seed(seed))[:batch]
     if detector.statistics is None:
         raise UnseenError(f"{run.folder} holds no source statistics: train it again")
-    estimator = estimator_of(run, task, net)
-    parts, labels = list[Observation](), list[Tensor]()
-    for samples in stream(data, index.split(evaluation_size(data)), len(index)):
-        parts.append(estimator.one_pass.observe(samples.x, own=detector))
-        labels.append(sampled_labels(samples.y.cpu()))
-    seen = estimator.one_pass.join(parts)
-    assert seen.own is not None
-    features = seen.own
-    verdict = judge(detector, estimator, seen, tolerance, false_alarm_rate)
+    seen: Observation | None = None
+    bins: dict[str, Tensor] = {}
+    if net.objective.classifies:
+        seen, labels = _observe(run, task, net, data, index)
+        assert seen.own is not None
+        features = seen.own
+        verdict = judge(detector, net.accuracy_estimator, seen, tolerance, false_alarm_rate)
+        bins = reliability(seen, labels, net.ignore_label)
+    else:
+        samples = stream(data, index.split(evaluation_size(data)), len(index))
+        features = torch.cat([detector.look(part.x).features.cpu() for part in samples])
+        verdict = judge_score(detector, features, false_alarm_rate)
     if batch is None:
-        bins = reliability(seen, torch.cat(labels), net.ignore_label)
         save_verdict(run, task.domain(domain).name, verdict, bins)
     low, high = bootstrap_interval(features, detector.reduce)
     result = {
@@ -84,10 +87,10 @@ def score(
         "p_value": verdict.p_value,
         "alarm": verdict.alarm,
         "predicted_accuracy": verdict.predicted_accuracy,
-        "interval": list(verdict.interval),
+        "interval": None if verdict.interval is None else list(verdict.interval),
         "source_accuracy": verdict.source_accuracy,
         "failing_p_value": verdict.failing_p_value,
-        "tolerance": tolerance,
+        "tolerance": verdict.tolerance,
         "n": len(index),
         "score_name": detector.name,
         "fallback": not detector.reads_learned_noise,
@@ -96,9 +99,23 @@ def score(
     }
     if per_sample is not None:
         scores = detector.reduce(features.to(net.device)).tolist()
-        right = (1 - seen.features["correctness"].squeeze(1)).tolist()
-        rows = zip(sample_names(data, index), scores, right, strict=True)
-        table = ((name, f"{s:.6g}", f"{c:.6g}") for name, s, c in rows)
-        write_csv(per_sample, ("sample", "score", "correctness"), table)
+        columns: dict[str, list[float]] = {"score": scores}
+        if seen is not None:
+            columns["correctness"] = (1 - seen.features["correctness"].squeeze(1)).tolist()
+        rows = zip(sample_names(data, index), *columns.values(), strict=True)
+        table = ((name, *(f"{value:.6g}" for value in values)) for name, *values in rows)
+        write_csv(per_sample, ("sample", *columns), table)
         result["per_sample"] = str(per_sample)
     return result
+
+
+def _observe(
+    run: Run, task: Task, net: Method, data: Dataset, index: Tensor
+) -> tuple[Observation, Tensor]:
+    """Return an observation of the samples, and their labels."""
+    estimator = estimator_of(run, task, net)
+    parts, labels = list[Observation](), list[Tensor]()
+    for samples in stream(data, index.split(evaluation_size(data)), len(index)):
+        parts.append(estimator.one_pass.observe(samples.x, own=net.detector))
+        labels.append(sampled_labels(samples.y.cpu()))
+    return estimator.one_pass.join(parts), torch.cat(labels)

@@ -43,10 +43,11 @@ def save_verdict(run: Run, domain: str, verdict: Verdict, bins: dict[str, Tensor
 
 def verdict_records(config: dict[str, Any], domain: str, verdict: Verdict) -> list[dict[str, Any]]:
     """Return the records of a verdict; its outcome is the name of a metric of value 1."""
-    values = {
+    low, high = (None, None) if verdict.interval is None else verdict.interval
+    values: dict[str, float | None] = {
         "predicted_accuracy": verdict.predicted_accuracy,
-        "predicted_low": verdict.interval[0],
-        "predicted_high": verdict.interval[1],
+        "predicted_low": low,
+        "predicted_high": high,
         "source_accuracy": verdict.source_accuracy,
         "p_value": verdict.p_value,
         "score": verdict.score,
@@ -57,7 +58,7 @@ def verdict_records(config: dict[str, Any], domain: str, verdict: Verdict) -> li
     return [
         {**at, "split": VERDICT_SPLIT, "metric": name, "value": float(value)}
         for name, value in values.items()
-        if math.isfinite(value)
+        if value is not None and math.isfinite(value)
     ]
 
 

@@ -49,6 +49,11 @@ def smooth(y: Tensor, classes: int, rho: float | Tensor) -> Tensor:
     return torch.where(one_hot.bool(), rho, (1 - rho) / (classes - 1))
 
 
+def smooth_binary(y: Tensor, rho: float) -> Tensor:
+    """Return labels of 0 and 1 at 1 - rho and rho: `smooth` for two classes."""
+    return rho * y + (1 - rho) * (1 - y)
+
+
 def mix_targets(y: Tensor, lam: Tensor, smoothing: Tensor, classes: int, rho: float) -> Tensor:
     """Return lam y + (1 - lam) y~, with y~ between y (smoothing 0) and smooth(y) (smoothing 1).
 

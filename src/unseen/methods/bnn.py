@@ -19,12 +19,10 @@ from torch import Tensor, nn
 from unseen.api import Batch
 from unseen.checks import check_int, check_number, check_positive
 from unseen.errors import UnseenError
-from unseen.functional.losses import cross_entropy
 from unseen.functional.noise import Gaussian
 from unseen.methods.erm import ERM
 from unseen.methods.sampled_passes import SampledPasses
 from unseen.nn.hooks import PERTURBABLE
-from unseen.nn.inputs import check_targets
 from unseen.nn.perturbed_forward import head_key
 
 
@@ -89,8 +87,7 @@ class BNN(SampledPasses, ERM):
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         q = self.posterior()
         logits = self.logits(batch.x, sample_weights(q))
-        check_targets(logits, batch.y, self.ignore_label)
-        source = cross_entropy(logits, batch.y, self.ignore_label)
+        source = self.objective(logits, batch.y)
         kl = kl_to_prior(q, self.prior_sigma)
         return {"loss": source + self.kl_weight * kl, "source_loss": source, "kl": kl}
 

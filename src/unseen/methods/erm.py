@@ -8,8 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from unseen.api import Batch, Method
-from unseen.functional.losses import cross_entropy
-from unseen.nn.inputs import check_targets
 
 
 class ERM(Method):
@@ -37,9 +35,7 @@ class ERM(Method):
 
     def source_loss(self, batch: Batch) -> Tensor:
         """Compute L(theta; S) on one batch."""
-        logits = self.logits(batch.x)
-        check_targets(logits, batch.y, self.ignore_label)
-        return cross_entropy(logits, batch.y, self.ignore_label)
+        return self.objective(self.logits(batch.x), batch.y)
 
     def optimizers(self) -> dict[str, torch.optim.Optimizer]:
         return {"model": self.model_optimizer}

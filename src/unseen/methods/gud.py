@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unseen.api import Batch
@@ -21,7 +20,7 @@ from unseen.checks import check_int, check_number, check_positive
 from unseen.errors import UnseenError
 from unseen.methods.erm import ERM
 from unseen.nn.hooks import captured, evaluating, scratch_buffers
-from unseen.nn.inputs import Inputs, check_targets, describe_tensors
+from unseen.nn.inputs import Inputs, describe_tensors
 
 
 def ascend(objective: Callable[[Tensor], Tensor], x: Tensor, steps: int, rate: float) -> Tensor:
@@ -31,12 +30,6 @@ def ascend(objective: Callable[[Tensor], Tensor], x: Tensor, steps: int, rate: f
         (gradient,) = torch.autograd.grad(objective(x).sum(), x)
         x = torch.add(x.detach(), gradient, alpha=rate)
     return x
-
-
-def loss_per_sample(logits: Tensor, y: Tensor, ignore: int) -> Tensor:
-    """Compute the cross-entropy of each sample, averaged over its labels not ignored: (N,)."""
-    losses = F.cross_entropy(logits, y, ignore_index=ignore, reduction="none").reshape(len(y), -1)
-    return losses.sum(1) / (y != ignore).reshape(len(y), -1).sum(1).clamp(min=1)
 
 
 class Pool:
@@ -151,9 +144,11 @@ class GUD(ERM):
         """Return the samples after the ascent; weights and BatchNorm statistics are unchanged."""
         # Eval mode, as in M-ADA's release: Dropout would move z, BatchNorm would couple samples.
         with evaluating(self.model), self.full_precision():
-            return ascend(self.objective(start), start.x[0], self.ascent_steps, self.ascent_lr)
+            return ascend(
+                self.ascent_objective(start), start.x[0], self.ascent_steps, self.ascent_lr
+            )
 
-    def objective(self, start: Batch) -> Callable[[Tensor], Tensor]:
+    def ascent_objective(self, start: Batch) -> Callable[[Tensor], Tensor]:
         """Return the function that samples ascend from `start`, (N, ...) -> (N,)."""
         frozen = {
             **{name: p.detach() for name, p in self.model.named_parameters()},
@@ -161,12 +156,12 @@ class GUD(ERM):
         }
         with torch.no_grad():
             logits, start_z = self._forward(frozen, start.x)
-        check_targets(logits, start.y, self.ignore_label)
+        self.objective.check(logits, start.y)
 
         def objective(x: Tensor) -> Tensor:
             logits, z = self._forward(frozen, Inputs.like(start.x, [x]))
             distance = (z - start_z).square().flatten(1).mean(1)
-            return loss_per_sample(logits, start.y, self.ignore_label) - self.gamma * distance
+            return self.objective.per_sample(logits, start.y) - self.gamma * distance
 
         return objective
 

@@ -21,7 +21,7 @@ from unseen.functional.losses import cross_entropy
 from unseen.methods.erm import ERM
 from unseen.nn.heads import EmbeddingHead, embed
 from unseen.nn.hooks import captured
-from unseen.nn.inputs import Inputs, check_targets, images
+from unseen.nn.inputs import Inputs, images
 
 GRID = 3
 TILES = GRID * GRID
@@ -66,8 +66,7 @@ class JiGen(ERM):
         unshuffled = self._ready(Inputs.like(batch.x, [x[ordered]]))
         with captured(self.model, (self.head.layer,)) as outputs:
             logits = self.logits(unshuffled)
-        check_targets(logits, batch.y[ordered], self.ignore_label)
-        source = cross_entropy(logits, batch.y[ordered], self.ignore_label)
+        source = self.objective(logits, batch.y[ordered])
         z = outputs[self.head.layer]
         if len(rest):
             tiles = shuffle_tiles(x[rest], self.orders[puzzle])

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from unseen.api import Batch
 from unseen.checks import check_choice, check_int, check_number
-from unseen.functional.losses import cross_entropy
 from unseen.functional.meta import inner_step
 from unseen.methods.gud import GUD
 from unseen.nn.hooks import scratch_buffers
@@ -171,8 +170,8 @@ class MADA(GUD):
             error = self.autoencoder.learn(newest.x[0])
         return {"reconstruction_error": error}
 
-    def objective(self, start: Batch) -> Callable[[Tensor], Tensor]:
-        bounded, v = super().objective(start), self.autoencoder
+    def ascent_objective(self, start: Batch) -> Callable[[Tensor], Tensor]:
+        bounded, v = super().ascent_objective(start), self.autoencoder
         assert v is not None
         with torch.no_grad():
             reconstruction = v(start.x[0])
@@ -196,7 +195,7 @@ class MADA(GUD):
         # BatchNorm's running averages come from the source: this pass uses scratch buffers.
         state = {**inner.fast, **scratch_buffers(self.model)}
         logits = self.logits(self._ready(domains.x), state)
-        meta_loss = cross_entropy(logits, domains.y, self.ignore_label)
+        meta_loss = self.objective(logits, domains.y)
         self.scaled(meta_loss).backward(inputs=list(inner.fast.values()))
         by_fast = {name: leaf.grad for name, leaf in inner.fast.items() if leaf.grad is not None}
         outer = inner.gradient(by_fast)

@@ -10,14 +10,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unseen.api import Batch
 from unseen.checks import check_positive
 from unseen.errors import UnseenError
 from unseen.methods.erm import ERM
-from unseen.nn.inputs import check_targets, map_inputs
+from unseen.nn.inputs import map_inputs
 
 
 class Mixup(ERM):
@@ -40,15 +39,5 @@ class Mixup(ERM):
         lam = float(torch.distributions.Beta(self.alpha, self.alpha).sample())
         partner = torch.randperm(batch.y.shape[0]).to(batch.y.device)
         logits = self.logits(map_inputs(lambda t: torch.lerp(t[partner], t, lam), batch.x))
-        check_targets(logits, batch.y, self.ignore_label)
-        return {"loss": pair_loss(logits, batch.y, batch.y[partner], lam, self.ignore_label)}
-
-
-def pair_loss(logits: Tensor, y: Tensor, partner: Tensor, lam: float, ignore: int) -> Tensor:
-    """Compute lam CE(y) + (1 - lam) CE(partner) over positions where neither label is ignored."""
-    both = (y != ignore) & (partner != ignore)
-    own, other = (
-        F.cross_entropy(logits, t.where(both, ignore), ignore_index=ignore, reduction="sum")
-        for t in (y, partner)
-    )
-    return (lam * own + (1 - lam) * other) / both.sum().clamp(min=1)
+        self.objective.check(logits, batch.y)
+        return {"loss": self.objective.paired(logits, batch.y, batch.y[partner], lam)}

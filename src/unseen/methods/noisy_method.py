@@ -77,7 +77,7 @@ class NoisyMethod(Method):
             sign=noise.sign,
             act=noise.act,
             units=self._units(),
-            output=self.output,
+            output=self.output_reader,
         )
         forward.choose_fold(self._detached_parameters(), batch.x)
         return forward

@@ -19,7 +19,6 @@ from unseen.errors import UnseenError
 from unseen.functional.losses import cross_entropy
 from unseen.methods.erm import ERM
 from unseen.nn.hooks import captured, perturbable_layers, submodule
-from unseen.nn.inputs import check_targets
 
 CONV = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -45,6 +44,7 @@ class PAR(ERM):
         **common: Any,
     ) -> None:
         super().__init__(model, **common)
+        self._needs_classes("classifies patches")
         self.local_weight = check_number("local_weight", local_weight, 0)
         self.patch_lr = check_positive("patch_lr", patch_lr)
         self.warmup = check_int("warmup", warmup, 0)
@@ -71,9 +71,8 @@ class PAR(ERM):
         batch = Batch(self._ready(batch.x), batch.y)
         with captured(self.model, (self.layer,)) as outputs:
             logits = self.logits(batch.x)
-        check_targets(logits, batch.y, self.ignore_label)
+        source, h = self.objective(logits, batch.y), outputs[self.layer]
         self._check(logits, batch.y)
-        source, h = cross_entropy(logits, batch.y, self.ignore_label), outputs[self.layer]
 
         # One forward pass serves both updates: the model does not change in the first.
         self.patch_optimizer.zero_grad()

@@ -16,10 +16,9 @@ from torch import Tensor, nn
 from unseen.api import Batch
 from unseen.checks import check_int, check_positive
 from unseen.errors import UnseenError
-from unseen.functional.losses import cross_entropy
 from unseen.methods.erm import ERM
 from unseen.nn.hooks import scratch_buffers
-from unseen.nn.inputs import Inputs, check_targets
+from unseen.nn.inputs import Inputs
 
 Loss = Callable[[tuple[Tensor, ...]], Tensor]
 
@@ -58,8 +57,7 @@ class PGD(ERM):
 
         def loss(x: tuple[Tensor, ...]) -> Tensor:
             logits = self.logits(x, {**theta, **scratch_buffers(self.model)})
-            check_targets(logits, y, self.ignore_label)
-            return cross_entropy(logits, y, self.ignore_label)
+            return self.objective(logits, y)
 
         return loss
 

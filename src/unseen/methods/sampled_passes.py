@@ -17,7 +17,7 @@ from unseen.nn.hooks import evaluating
 
 
 class SampledPasses(Method):
-    """Predicts the mean probability of `passes` random passes. Write `sampled_logits`.
+    """Predicts the mean of `passes` random passes. Write `sampled_logits`.
 
     Pass k is seeded by k, so that predictions are repeatable and domains share their draws.
     """
@@ -30,13 +30,26 @@ class SampledPasses(Method):
 
     @torch.no_grad()
     def predict_moments(self, x: Any) -> tuple[Tensor, Tensor]:
-        """Return log mean probabilities and the variance of the probabilities over passes."""
+        """Return log mean probabilities and the variance of the probabilities over passes.
+
+        Of a regression, return the mean output and its variance.
+        """
         with evaluating(self.model):
             mean, variance = running_moments(
-                logits.softmax(1) for logits in self.sampled_logits(self._ready(x))
+                self._averaged(logits) for logits in self.sampled_logits(self._ready(x))
             )
-        # A probability may underflow to 0; its logarithm stays finite.
-        return mean.clamp_min(torch.finfo(mean.dtype).tiny).log(), variance
+        if self.objective.classifies:
+            # A probability may underflow to 0; its logarithm stays finite.
+            return mean.clamp_min(torch.finfo(mean.dtype).tiny).log(), variance
+        if self.loss == "bce":
+            return mean.logit(torch.finfo(mean.dtype).eps), variance
+        return mean, variance
+
+    def _averaged(self, output: Tensor) -> Tensor:
+        """Return what is averaged over passes: probabilities, or the output itself."""
+        if self.objective.classifies:
+            return output.softmax(1)
+        return output.sigmoid() if self.loss == "bce" else output
 
     def predict(self, x: Any) -> Tensor:
         """Return the logarithm of the mean probability over passes, in eval mode."""

@@ -19,9 +19,8 @@ from torch import Tensor, nn
 from unseen.api import Batch
 from unseen.checks import check_choice, check_int, check_number
 from unseen.errors import UnseenError
-from unseen.functional.losses import cross_entropy
 from unseen.functional.meta import inner_step
-from unseen.functional.mixup import Mixing, even_mixing, mix_targets, mixed_loss
+from unseen.functional.mixup import Mixing, even_mixing, mix_targets
 from unseen.functional.noise import Gaussian
 from unseen.methods.noisy_method import NoisyMethod
 from unseen.methods.uncertainty_guided_settings import (
@@ -34,7 +33,6 @@ from unseen.methods.uncertainty_guided_settings import (
     accept_flat_settings,
 )
 from unseen.nn.hooks import captured, evaluating, perturbable_layers, scratch_buffers, submodule
-from unseen.nn.inputs import check_targets
 from unseen.nn.optimizers import base_rate
 from unseen.nn.perturbed_forward import DrawMixing, PerturbedOutput
 from unseen.nn.random import Draws, draw_mixing, fresh_seeds
@@ -174,13 +172,13 @@ class UncertaintyGuided(NoisyMethod):
         with torch.no_grad(), captured(self.model, self._recorded_layers()) as outputs:
             buffers = scratch_buffers(self.model)
             logits = self.logits(batch.x, {**theta, **buffers})
-        check_targets(logits, batch.y, self.ignore_label)
+        self.objective.check(logits, batch.y)
         self._measure_spreads(outputs)
         phi = list(self.heads.parameters())
         for _ in range(self.adversary.steps):
             out = forward(theta, batch.x, Draws(fresh_seeds(1), self.device))
             assert out.logits is not None and out.embedding is not None
-            loss = cross_entropy(out.logits, batch.y, self.ignore_label)
+            loss = self.objective.mean(out.logits, batch.y)
             distance = self._reduce((outputs[self.embedding] - out.embedding).square())
             gain = loss - self.adversary.beta * distance
             gradients = torch.autograd.grad(gain, phi, allow_unused=True)
@@ -205,8 +203,7 @@ class UncertaintyGuided(NoisyMethod):
     def source_gradients(self, batch: Batch) -> dict[str, Tensor]:
         """Compute the gradients of ERM."""
         logits = self.logits(batch.x)
-        check_targets(logits, batch.y, self.ignore_label)
-        loss = cross_entropy(logits, batch.y, self.ignore_label)
+        loss = self.objective(logits, batch.y)
         self.scaled(loss).backward()
         return {"loss": loss.detach(), "source_loss": loss.detach()}
 
@@ -214,10 +211,10 @@ class UncertaintyGuided(NoisyMethod):
         """Return the loss on the source and its embedding; measure the spread of the sites."""
         with captured(self.model, self._recorded_layers()) as outputs:
             logits = self.logits(batch.x)
-        check_targets(logits, batch.y, self.ignore_label)
+        loss = self.objective(logits, batch.y)
         self._measure_spreads(outputs)
         z = None if self.embedding is None else outputs[self.embedding].detach()
-        return cross_entropy(logits, batch.y, self.ignore_label), z
+        return loss, z
 
     def outer_terms(self, out: PerturbedOutput, y: Tensor) -> dict[str, Tensor]:
         """Return the terms of the outer loss and, as "outer_loss", their weighted sum."""
@@ -225,13 +222,12 @@ class UncertaintyGuided(NoisyMethod):
         total = next(self.mixup_head.parameters()).new_zeros(())
         if out.logits is not None:
             targets = fold(y, out.logits.shape[0] // y.shape[0])
-            terms["perturbed_loss"] = cross_entropy(out.logits, targets, self.ignore_label)
+            terms["perturbed_loss"] = self.objective.mean(out.logits, targets)
             total = total + self.weights.perturbed * terms["perturbed_loss"]
         if out.mixed_logits is not None:
             assert self.mixup is not None and out.lam is not None and out.smoothing is not None
-            rho, ignore = self.mixup.rho, self.ignore_label
-            terms["mixed_loss"] = mixed_loss(
-                out.mixed_logits, y, out.lam, out.smoothing, rho, ignore
+            terms["mixed_loss"] = self.objective.mixed(
+                out.mixed_logits, y, out.lam, out.smoothing, self.mixup.rho
             )
             total = total + self.mixup.weight * terms["mixed_loss"]
         if out.kl:
@@ -301,7 +297,9 @@ class UncertaintyGuided(NoisyMethod):
         assert out.shift is not None
         shift = out.shift[:8]
         arrays["shift"] = shift.abs().mean(1) if shift.dim() > 2 else shift
-        if out.lam is not None and out.smoothing is not None and out.mixed_logits is not None:
+        drawn = out.lam is not None and out.smoothing is not None
+        if self.objective.classifies and drawn and out.mixed_logits is not None:
+            assert out.lam is not None and out.smoothing is not None
             assert self.mixup is not None
             y = batch.y.flatten(1)[:, 0] if batch.y.dim() > 1 else batch.y
             y = y.where((y >= 0) & (y != self.ignore_label), 0)

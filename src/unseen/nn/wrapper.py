@@ -12,10 +12,12 @@ from torch import Tensor, nn
 
 from unseen.errors import UnseenError
 from unseen.nn.batch import Batch
-from unseen.nn.calls import Output, call_for_logits, call_model, check_output
+from unseen.nn.calls import Output as Output
+from unseen.nn.calls import call_for_logits, call_model, check_output
 from unseen.nn.hooks import captured, evaluating, laid_out_for, perturbable_layers, submodule
 from unseen.nn.inputs import Inputs, check_finite, check_logits, describe_type, inputs
 from unseen.nn.model_errors import model_errors
+from unseen.nn.objectives import HasObjective
 from unseen.nn.precision import GradientSteps, at_least_float32
 
 SNAPSHOT_FEATURES = 256
@@ -24,7 +26,7 @@ OLD_HOOKS = {"memory": "extra_state", "remember": "load_extra_state", "remarks":
              "settings_once": "legacy_defaults"}  # fmt: skip
 
 
-class ModelWrapper(GradientSteps, nn.Module):
+class ModelWrapper(HasObjective, GradientSteps, nn.Module):
     """Holds a model, the sites where noise enters and the layer of the embedding."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -66,7 +68,7 @@ class ModelWrapper(GradientSteps, nn.Module):
 
     def logits(self, x: tuple[Tensor, ...], params: Mapping[str, Tensor] | None = None) -> Tensor:
         """Return the model's logits, under other parameters and buffers if they are given."""
-        logits: Tensor = call_for_logits(self.model, x, self.output, params)
+        logits: Tensor = call_for_logits(self.model, x, self.output_reader, params)
         return logits
 
     @property
@@ -139,6 +141,6 @@ def embedding_snapshot(model: nn.Module, embedding: str | None, batch: Batch) ->
         call_model(model, batch.x)
     features = outputs[embedding].flatten(1)[:, :SNAPSHOT_FEATURES]
     # Label maps would be most of a run's size.
-    return {"embedding": features} if batch.y.dim() > 1 else {
+    return {"embedding": features} if batch.y.dim() > 1 or batch.y.is_floating_point() else {
         "embedding": features, "labels": batch.y
     }  # fmt: skip

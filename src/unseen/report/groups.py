@@ -12,6 +12,7 @@ from typing import Any
 from unseen.report.runs import FinishedRun
 from unseen.report.settings import WITHOUT_EFFECT, differences, format_value
 from unseen.report.statistics import mean_and_std
+from unseen.report.units import NAMES, is_error, scale_of, with_unit
 
 DEFAULT_AUGMENTATIONS = (None, "flip_crop")  # a task may train with these by default
 ORDER = (
@@ -79,7 +80,20 @@ class TaskRuns:
 
     @property
     def metric(self) -> str:
-        return {"miou": "mIoU"}.get(self.first.metric, self.first.metric)
+        return NAMES.get(self.first.metric, self.first.metric)
+
+    def with_unit(self, label: str) -> str:
+        """Return the label of a column or an axis of the metric, with its unit."""
+        return with_unit(label, self.first.metric)
+
+    @property
+    def scale(self) -> float:
+        """The factor that values of the metric are shown with."""
+        return scale_of(self.first.metric)
+
+    @property
+    def less_is_better(self) -> bool:
+        return is_error(self.first.metric)
 
     @property
     def source(self) -> str:

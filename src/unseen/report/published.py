@@ -12,7 +12,7 @@ from unseen.schema import validate
 from unseen.schema.results import RunsPage, SummaryFile
 
 ERM, OURS = "erm", "uncertainty_guided"
-MODEL_METRICS = ("accuracy", "miou")  # summaries also have metrics of scores and of costs
+MODEL_METRICS = ("accuracy", "miou", "map")  # summaries also have metrics of scores and of costs
 MAX_COLUMNS = 7  # a task with more domains shows averages only
 NO_RESULTS = "No published results for this {kind} yet: nothing under `results/` has it."
 

@@ -8,6 +8,14 @@ from typing import Any
 from unseen.checks import check_choice, check_int, check_type
 from unseen.errors import UnseenError
 
+# The metrics that a model trained with each loss can be measured by.
+METRICS_OF = {
+    "cross_entropy": ("accuracy", "miou"),
+    "bce": ("map",),
+    "mse": ("mae",),
+    "huber": ("mae",),
+}
+
 
 def check_domain(domain: Any) -> None:
     """Raise unless a domain has a name and a function that loads a split."""
@@ -50,6 +58,16 @@ def check_task(task: Any, domain: type, metrics: tuple[str, ...], places: tuple[
         check_type(f"{where}: preset {name}", preset, Mapping, "a table of settings")
     if task.metric not in metrics:
         raise UnseenError(f'{where}: no metric "{task.metric}", only {metrics}')
+    if isinstance(task.loss, str):
+        check_choice(f"{where}: loss", task.loss, tuple(METRICS_OF))
+        fitting = METRICS_OF[task.loss]
+        if task.metric not in fitting:
+            raise UnseenError(
+                f"{where}: loss {task.loss} goes with metric {' or '.join(fitting)}, not "
+                f"{task.metric}"
+            )
+    elif not callable(task.loss):
+        raise UnseenError(f"{where}: loss must be a name or a function, not {task.loss!r}")
     check_choice(f"{where}: score_at", task.score_at, places)
     check_type(f"{where}: class_names", task.class_names, (tuple, list), "a tuple of names")
     if len(task.class_names) not in (0, task.classes):

@@ -117,7 +117,11 @@ def resolve(
     of_task = dict(task.presets.get(preset, {}))
     # A mapping under a method's name is for that method only.
     by_method = {n: of_task.pop(n) for n in (*METHODS, method.name) if n in of_task}
-    of_roles = {"sites": task.sites, "embedding": task.embedding, "ignore_label": task.ignore_label}
+    of_roles: dict[str, Any] = {
+        "sites": task.sites, "embedding": task.embedding, "ignore_label": task.ignore_label
+    }  # fmt: skip
+    if task.loss != "cross_entropy" and isinstance(task.loss, str):
+        of_roles["loss"] = task.loss  # a method of your own need not have the setting
     layers = [
         (f"task {task.name}", of_roles),
         (f'preset "{preset}" of {method.name}', method.presets.get(preset, {})),
@@ -138,9 +142,10 @@ def resolve(
         raise UnseenError(f"{where}: {error}") from error
     loop = LoopSettings(**{n: v for n, v in values.items() if n in LoopSettings.model_fields})
     augmentation_names(loop.augment)
+    own = {} if isinstance(task.loss, str) else {"loss": task.loss}  # no text can say a function
     return Resolved(
         loop,
-        {name: values[name] for name in of_method if name in values},
+        {**{name: values[name] for name in of_method if name in values}, **own},
         {name: values.get(name, p.default) for name, p in of_model.items()},
     )
 

@@ -11,11 +11,18 @@ from torch.utils.data import Dataset
 
 from unseen.api import Method
 from unseen.errors import SampleError, UnseenError
-from unseen.functional.metrics import METRICS, class_iou, confusion_matrix
+from unseen.functional.metrics import (
+    METRICS,
+    average_precisions,
+    class_iou,
+    confusion_matrix,
+    mean_absolute_error,
+)
 from unseen.nn.calls import call_for_logits
 from unseen.nn.hooks import evaluating, laid_out_for
 from unseen.nn.inputs import check_labels, check_logits
 from unseen.nn.model_errors import model_errors
+from unseen.nn.objectives import check_shapes, fit_shape
 from unseen.training.batches import batches_of, samples_named
 
 
@@ -24,11 +31,11 @@ class NoLabels(UnseenError):
 
 
 class Evaluation(NamedTuple):
-    """A metric on one domain, with the confusion matrix it comes from."""
+    """A metric on one domain, with the confusion matrix it comes from, if it does."""
 
     value: float
     n: int  # samples
-    per_class: tuple[float, ...] = ()  # IoU; nan for a class that never occurs
+    per_class: tuple[float, ...] = ()  # IoU or AP; nan for a class that never occurs
     confusion: Tensor | None = None  # (C, C), rows are labels
 
 
@@ -36,9 +43,41 @@ def evaluate_metric(
     metric: str, net: Method | nn.Module, data: Dataset, ignore: int = -100
 ) -> Evaluation:
     """Compute a metric over a data set."""
+    if metric not in METRICS:
+        return _evaluate_outputs(metric, net, data, ignore)
     confusion, samples = confusion_over(net, data, ignore)
     per_class = tuple(class_iou(confusion).tolist()) if metric == "miou" else ()
     return Evaluation(METRICS[metric](confusion), samples, per_class, confusion)
+
+
+@torch.no_grad()
+def _evaluate_outputs(
+    metric: str, net: Method | nn.Module, data: Dataset, ignore: int
+) -> Evaluation:
+    """Compute a metric that needs the outputs for all samples."""
+    outputs, targets, samples = [], [], 0
+    for batch in batches_of(data):
+        output = _predict(net, batch.x).cpu()
+        with samples_named(data, range(samples, samples + len(batch.y))):
+            _refuse_nan(output)
+            check_shapes(output, batch.y, "targets")
+        outputs.append(output)
+        targets.append(fit_shape(batch.y, output))
+        samples += len(batch.y)
+    output, y = torch.cat(outputs), torch.cat(targets)
+    # A sample without a target has NaN; one without some of its labels the ignored one.
+    known = ~y.flatten(1).isnan().any(1)
+    if metric == "map":
+        known &= (y != ignore).flatten(1).any(1)
+    if not known.any():
+        raise NoLabels("a domain to evaluate on has no labels that count")
+    output, y = output[known], y[known]
+    if metric == "mae":
+        return Evaluation(mean_absolute_error(output, y), len(y))
+    values = average_precisions(output, y, ignore)
+    if values.isnan().all():
+        raise UnseenError("mean average precision needs labels that are 1; a domain has none")
+    return Evaluation(float(values.nanmean()), samples, tuple(values.tolist()))
 
 
 @torch.no_grad()

@@ -122,9 +122,10 @@ def fit(
         ):
             numbers = _numbers(logs)
             if probe and (step % PROBE_EVERY == 0 or step == total):
+                name = "accuracy" if net.objective.classifies else "loss"
                 with updates.averaged():
-                    numbers["source_accuracy"] = accuracy_on(net, probe)
-                shown.metrics["source accuracy"] = numbers["source_accuracy"]
+                    value = accuracy_on(net, probe) if name == "accuracy" else loss_on(net, probe)
+                numbers[f"source_{name}"] = shown.metrics[f"source {name}"] = value
             history.add(step, numbers)
             if saved.due_at(step):
                 saved.write(step)
@@ -191,6 +192,16 @@ def accuracy_on(net: Method, batches: list[Batch]) -> float:
         correct += int((logits.argmax(1).cpu() == labels)[valid].sum())
         total += int(valid.sum())
     return correct / total if total else math.nan
+
+
+@torch.no_grad()
+def loss_on(net: Method, batches: list[Batch]) -> float:
+    """Return the mean loss of the predictions."""
+    total = samples = 0.0
+    for batch in (b.to(net.device) for b in batches):
+        total += float(net.objective(net.predict(batch.x), batch.y)) * len(batch.y)
+        samples += len(batch.y)
+    return total / samples
 
 
 def calibrate(

@@ -23,6 +23,9 @@ from unseen.training.config import LoopSettings, Resolved
 
 TRAINED_ON = "trained_on"
 NEWER = ("epochs", "clip", "ema", "amp")
+NEWER_SETTINGS = {
+    "loss": "cross_entropy", "class_weights": None, "label_smoothing": 0.0, "output": None
+}  # fmt: skip
 
 
 def identity(task: Task, net: Method, preset: str, chosen: Resolved, seed: int) -> dict[str, Any]:
@@ -39,7 +42,11 @@ def identity(task: Task, net: Method, preset: str, chosen: Resolved, seed: int) 
     }
     # Settings that are newer than format 2 count where they are set: identifiers stay the same.
     loop = {n: v for n, v in settings["loop"].items() if v is not None or n not in NEWER}
-    hashed = json.dumps({**settings, "loop": loop}, sort_keys=True)
+    of_method = dict(settings["settings"])
+    for name, default in NEWER_SETTINGS.items():
+        if of_method.get(name) == default:
+            of_method.pop(name, None)
+    hashed = json.dumps({**settings, "loop": loop, "settings": of_method}, sort_keys=True)
     digest = hashlib.sha256(hashed.encode()).hexdigest()
     return {"format": FORMAT, "run": digest[:8], **settings}
 

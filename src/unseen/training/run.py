@@ -116,7 +116,9 @@ class Run:
                 f"{self.folder} was trained on {config['task']}/{variant}, "
                 f"not on {task.name}/{task.variant}"
             )
-        return load_method(self.folder, self._build_model(task)).to(pick_device(device))
+        functions = {"loss": task.loss} if callable(task.loss) else None
+        model = self._build_model(task)
+        return load_method(self.folder, model, functions).to(pick_device(device))
 
     def _build_model(self, task: Task) -> nn.Module:
         where = f'{self.folder / CONFIG}, "model"'

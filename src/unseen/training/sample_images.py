@@ -30,7 +30,9 @@ def pixels(x: tuple[Tensor, ...], count: int) -> Tensor | None:
 
 
 def examples_of(net: Method, data: Dataset) -> dict[str, Tensor]:
-    """Return evenly spaced samples, labels and predictions; nothing if they are not images."""
+    """Return evenly spaced samples, labels and predictions of classes; only if they are images."""
+    if not net.objective.classifies:
+        return {}
     total = len(data)  # type: ignore[arg-type]
     index = torch.linspace(0, total, 2 * min(EXAMPLES, total) + 1)[1::2].long().clamp(max=total - 1)
     batch = take(data, index)

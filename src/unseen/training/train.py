@@ -265,7 +265,7 @@ class _Training:
 
     def _check_labels(self, y: Tensor, step: int) -> None:
         try:
-            if y.dtype == torch.int64:  # a step refuses other types
+            if y.dtype == torch.int64 and self.net.objective.classifies:  # a step checks the rest
                 check_label_range(y, self.task.classes, self.net.ignore_label)
         except SampleError:
             index = training_indices(self.source, self.loop.batch_size, self.seed, step)

@@ -10,7 +10,7 @@ import numpy as np
 
 from unseen.report.ablations import ABLATIONS, find_ablations
 from unseen.report.figures.svg import INK, Figure, Plot, join_names, series_style
-from unseen.report.figures.training import draw_means, to_percent
+from unseen.report.figures.training import draw_means, scaled
 from unseen.report.groups import OURS, TaskRuns, find_sweeps, settings_of
 from unseen.report.paper import ablation_value
 
@@ -38,7 +38,7 @@ def ablation_figure(task: TaskRuns) -> Figure | None:
         return None
     plot = Plot(0.8 + 0.3 * len(rows))
     names = [name for name, _, _ in rows]
-    ours = [to_percent(group.mean_and_std(domains)) for _, group, domains in rows]
+    ours = [scaled(group.mean_and_std(domains), task.scale) for _, group, domains in rows]
     values = [ablation_value(task.task, name) for name in names]
     y = np.arange(len(rows))
     _draw_row(plot, y - 0.12, ours, 0)
@@ -47,7 +47,7 @@ def ablation_figure(task: TaskRuns) -> Figure | None:
         _draw_row(plot, y + 0.12, paper, 1)
     plot.axes.axvline(ours[0][0], color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
     plot.axes.set_yticks(y, names)
-    plot.axes.set(xlabel=f"mean {task.metric}, unseen, %")
+    plot.axes.set(xlabel=task.with_unit(f"mean {task.metric}, unseen"))
     plot.axes.grid(axis="x", visible=True)
     plot.axes.invert_yaxis()
     remark = next((f" The paper's averages are {v.remark}." for v in values if v and v.remark), "")
@@ -81,9 +81,10 @@ def sweep_figures(task: TaskRuns) -> list[Figure]:
         for groups in find_sweeps(task.of(OURS), name)[:1] if task.domains else ():
             plot = Plot()
             values = [settings_of(group.runs[0])[name] for group in groups]
-            points = [to_percent(group.mean_and_std(task.domains)) for group in groups]
+            points = [scaled(group.mean_and_std(task.domains), task.scale) for group in groups]
             draw_means(plot, values, points, series_style(0))
-            plot.axes.set(xlabel=label, ylabel=f"mean {task.metric}, unseen, %", xscale=scale)
+            title_y = task.with_unit(f"mean {task.metric}, unseen")
+            plot.axes.set(xlabel=label, ylabel=title_y, xscale=scale)
             plot.axes.set_xticks(values, [f"{value:g}" for value in values])
             plot.axes.minorticks_off()
             names = join_names([str(value) for value in values])

@@ -23,14 +23,15 @@ def metric_by_domain(task: TaskRuns) -> Figure | None:
     spacing = min(0.2, 0.72 / len(groups))
     for i, group in enumerate(groups):
         points = [group.mean_and_std([d]) for d in names] + [group.mean_and_std(task.domains)]
-        means, stds = ([100 * v for v in part] for part in zip(*points, strict=True))
+        means, stds = ([task.scale * v for v in part] for part in zip(*points, strict=True))
         offset = (i - (len(groups) - 1) / 2) * spacing
         error = stds if any(stds) else None
         style: dict[str, Any] = {"linestyle": "none", "elinewidth": 1, **series_style(i)}
         plot.axes.errorbar(means, y + offset, xerr=error, **style)
     plot.axes.set_yticks(y, [task.source_label, *task.domains, "average, unseen"])
-    plot.axes.set(xlabel=f"{task.metric}, %")
-    plot.limit_to_percent("x")
+    plot.axes.set(xlabel=task.with_unit(task.metric))
+    if not task.less_is_better:
+        plot.limit_to_percent("x")
     plot.axes.grid(axis="x", visible=True)
     plot.axes.invert_yaxis()
     labels = [group.label for group in groups]

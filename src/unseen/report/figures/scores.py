@@ -201,9 +201,11 @@ def domain_score_figure(task: TaskRuns) -> Figure | None:
         if any(name not in score for name in names for score in scores):
             continue
         y = {d: mean_and_std([score[d] for score in scores])[0] for d in names}
-        x = {d: 100 - 100 * mean_and_std([run.values[d] for run in runs])[0] for d in names}
+        means = {d: mean_and_std([run.values[d] for run in runs])[0] for d in names}
+        x = means if task.less_is_better else {d: 100 - 100 * v for d, v in means.items()}
+        label = task.metric if task.less_is_better else "error, %"
         facts = {"source": task.source, "domains": task.domains}
-        panel = _scatter(facts, {"": task.domains}, "error, %", x, "domain score", y)
+        panel = _scatter(facts, {"": task.domains}, label, x, "domain score", y)
         panels.append(Panel(panel.svg, panel.alt, f"{group.label}: {panel.title}"))
     if not panels:
         return None

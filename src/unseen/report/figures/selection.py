@@ -10,7 +10,8 @@ from unseen.report.groups import OURS, Group, TaskRuns
 
 def select_groups(task: TaskRuns, count: int = MAX_SERIES) -> tuple[list[Group], list[str]]:
     """Return the best group, one of every method and further ones; and the labels of the rest."""
-    means = {id(g): g.mean_and_std(task.ranking_domains)[0] for g in task.groups}
+    sign = -1 if task.less_is_better else 1
+    means = {id(g): sign * g.mean_and_std(task.ranking_domains)[0] for g in task.groups}
     best = max(means.values())
 
     def rank(group: Group) -> tuple[bool, bool, bool, float]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from unseen.report.figures.selection import describe_omitted, select_groups
 from unseen.report.figures.svg import SERIES, Figure, Panel, Plot, join_names, series_style
-from unseen.report.figures.training import draw_means, to_percent
+from unseen.report.figures.training import draw_means, scaled
 from unseen.report.groups import Group, TaskRuns
 from unseen.report.severities import SEVERITY
 
@@ -33,10 +33,11 @@ def _by_severity(task: TaskRuns, severity: dict[str, int], corruptions: int) -> 
     plot = Plot()
     for i, group in enumerate(groups):
         domains = [[d for d in severity if severity[d] == level] for level in levels]
-        points = [to_percent(group.mean_and_std(ds)) for ds in domains]
+        points = [scaled(group.mean_and_std(ds), task.scale) for ds in domains]
         draw_means(plot, levels, points, series_style(i))
-    plot.axes.set(xlabel="severity", ylabel=f"{task.metric}, %", xticks=levels)
-    plot.limit_to_percent("y")
+    plot.axes.set(xlabel="severity", ylabel=task.with_unit(task.metric), xticks=levels)
+    if not task.less_is_better:
+        plot.limit_to_percent("y")
     labels = [group.label for group in groups]
     caption = (
         f"Mean {task.metric} over all {corruptions} corruptions at each severity. Error bars: "
@@ -63,7 +64,8 @@ def _bars(task: TaskRuns, groups: Sequence[Group], corruptions: Sequence[str]) -
     height = 0.84 / len(groups)
     for i, group in enumerate(groups):
         domains = [[d for d in task.domains if d.startswith(f"{c}/")] for c in corruptions]
-        means, stds = zip(*(to_percent(group.mean_and_std(ds)) for ds in domains), strict=True)
+        points = (scaled(group.mean_and_std(ds), task.scale) for ds in domains)
+        means, stds = zip(*points, strict=True)
         y = np.arange(len(corruptions)) + (i - (len(groups) - 1) / 2) * height
         error = stds if any(stds) else None
         style: dict[str, Any] = {"color": SERIES[i], "xerr": error, "error_kw": {"elinewidth": 0.8}}
@@ -71,7 +73,8 @@ def _bars(task: TaskRuns, groups: Sequence[Group], corruptions: Sequence[str]) -
     plot.axes.set_yticks(range(len(corruptions)), [c.replace("_", " ") for c in corruptions])
     plot.axes.grid(axis="y", visible=False)
     plot.axes.grid(axis="x", visible=True)
-    plot.axes.set(xlabel=f"{task.metric}, %", xlim=(0, 100))
+    limits = {} if task.less_is_better else {"xlim": (0, 100)}
+    plot.axes.set(xlabel=task.with_unit(task.metric), **limits)
     plot.axes.invert_yaxis()
     labels = join_names([g.label for g in groups])
     return plot.panel(f"{task.metric} under {join_names(list(corruptions))}, for {labels}")

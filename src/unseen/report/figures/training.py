@@ -20,6 +20,7 @@ from unseen.report.figures.svg import (
 )
 from unseen.report.groups import OURS, Group, TaskRuns
 from unseen.report.statistics import mean_and_std
+from unseen.report.units import scale_of
 
 NOISE_METRICS = {
     "lambda": "λ, mixup coefficient of clean features",
@@ -46,8 +47,9 @@ def metric_over_training(task: TaskRuns) -> Figure | None:
                 draw_means(plot, steps, points, series_style(i))
                 empty = False
         if not empty:
-            plot.axes.set(xlabel="training step", ylabel=f"{task.metric}, %")
-            plot.limit_to_percent("y")
+            plot.axes.set(xlabel="training step", ylabel=task.with_unit(task.metric))
+            if not task.less_is_better:
+                plot.limit_to_percent("y")
             alt = f"{task.metric} over training steps, {title}, for {join_names(labels)}"
             panels.append(plot.panel(alt, title))
     if not panels:
@@ -69,7 +71,7 @@ def _unseen_curve(task: TaskRuns, group: Group) -> tuple[list[int], Points]:
         for step in group.runs[0].evaluations
         if len(group.averages(task.domains, step)) == len(group.runs)
     ]
-    return steps, [to_percent(mean_and_std(group.averages(task.domains, s))) for s in steps]
+    return steps, [scaled(mean_and_std(group.averages(task.domains, s)), task.scale) for s in steps]
 
 
 def _source_curve(group: Group) -> tuple[list[int], Points]:
@@ -79,12 +81,13 @@ def _source_curve(group: Group) -> tuple[list[int], Points]:
         curves = [dict(zip(*run.curve(name, split), strict=True)) for run in group.runs]
         steps = sorted(set.intersection(*(set(curve) for curve in curves)))
         if len(steps) > 1:
-            return steps, [to_percent(mean_and_std([c[step] for c in curves])) for step in steps]
+            points = [mean_and_std([c[step] for c in curves]) for step in steps]
+            return steps, [scaled(point, scale_of(metric)) for point in points]
     return [], []
 
 
-def to_percent(mean_std: tuple[float, float]) -> tuple[float, float]:
-    return 100 * mean_std[0], 100 * mean_std[1]
+def scaled(mean_std: tuple[float, float], scale: float) -> tuple[float, float]:
+    return scale * mean_std[0], scale * mean_std[1]
 
 
 def draw_means(

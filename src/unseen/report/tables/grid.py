@@ -17,7 +17,8 @@ from unseen.report.tables.grid_runs import (
     split_by_variant,
     summarize,
 )
-from unseen.report.tables.text import markdown, percent, percent_with_std
+from unseen.report.tables.text import markdown, percent, value_with_std
+from unseen.report.units import format_difference, format_value, is_error, with_unit
 
 # Fields of a run's config.json that runs.json repeats.
 CONFIG_FIELDS = (
@@ -66,7 +67,10 @@ def markdown_page(facts: Mapping[str, Any], parts: Sequence[VariantRuns]) -> str
         _processors(parts),
         "Seconds: training time, one thread per run, under the machine's load at the time.",
     ]
-    sections = [f"# {facts['task']}: {facts['metric']}, %", " ".join(filter(None, header))]
+    sections = [
+        f"# {facts['task']}: {with_unit(facts['metric'], facts['metric'])}",
+        " ".join(filter(None, header)),
+    ]
     for part in parts:
         if len(parts) > 1:
             sections.append(f"## {part.variant}" if part.source else "## all variants together")
@@ -151,7 +155,8 @@ def _cost(runs: Sequence[Run]) -> list[Any]:
 def _cell(part: VariantRuns, runs: Sequence[Run], name: str) -> str:
     paper = _paper_cell(runs[0]["paper"], part, name)
     values = [run["figures"]["last"][name] for run in runs]
-    return percent_with_std(*mean_and_std(values), len(runs)) + (f" [{paper}]" if paper else "")
+    shown = value_with_std(*mean_and_std(values), len(runs), runs[0]["metric"])
+    return shown + (f" [{paper}]" if paper else "")
 
 
 def _paper_cell(paper: Mapping[str, float], part: VariantRuns, name: str) -> str:
@@ -171,7 +176,7 @@ def _selection_table(groups: Sequence[list[Run]]) -> str:
             cells = []
             for name in SELECTIONS:
                 values = [run["figures"][name]["average"] for run in runs]
-                cells.append(percent_with_std(*mean_and_std(values), len(values)))
+                cells.append(value_with_std(*mean_and_std(values), len(values), runs[0]["metric"]))
             rows.append([runs[0]["label"], *cells])
     return markdown(["average, unseen", *SELECTIONS], rows) if rows else ""
 
@@ -179,6 +184,7 @@ def _selection_table(groups: Sequence[list[Run]]) -> str:
 def _comparison(part: VariantRuns, groups: Sequence[list[Run]]) -> str:
     """Return the difference of every row to the first, paired by seed."""
     base, *others = groups
+    metric = base[0]["metric"]
     base_by_seed = {run["seed"]: run["figures"]["last"] for run in base}
     rows = []
     for runs in others:
@@ -194,13 +200,14 @@ def _comparison(part: VariantRuns, groups: Sequence[list[Run]]) -> str:
         higher = sum(math.fsum(v[d] - ref[d] for v, ref in pairs) > 0 for d in part.domains)
         rows.append([
             runs[0]["label"],
-            f"{100 * mean:+.1f}",
-            "one seed" if half is None else f"± {100 * half:.1f}",
+            format_difference(mean, metric),
+            "one seed" if half is None else f"± {format_value(half, metric)}",
             _verdict(mean, half),
             f"{higher} of {len(part.domains)}",
-            ", ".join(f"{100 * gain:+.1f}" for gain in gains),
+            ", ".join(format_difference(gain, metric) for gain in gains),
         ])  # fmt: skip
-    header = ["average, unseen, points", "mean", "95 % CI", "verdict", "domains higher", "by seed"]
+    unit = "" if is_error(metric) else ", points"
+    header = [f"average, unseen{unit}", "mean", "95 % CI", "verdict", "domains higher", "by seed"]
     return markdown(header, rows) if rows else ""
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unseen.report.statistics import mean_and_std
+from unseen.report.units import is_error
 
 Run = dict[str, Any]
 SELECTIONS = {
@@ -96,19 +97,22 @@ def _merge_runs(runs: Sequence[Run], domains: Sequence[str]) -> Run:
 
 
 def select_checkpoints(
-    values: Mapping[int, Mapping[str, float]], held_out: Mapping[int, float], domains: Sequence[str]
+    values: Mapping[int, Mapping[str, float]],
+    held_out: Mapping[int, float],
+    domains: Sequence[str],
+    less_is_better: bool = False,
 ) -> dict[str, int]:
     """Return the step of each selection, given the metrics of every checkpoint.
 
     The later of two equal checkpoints wins.
     """
-    steps = sorted(values)
+    steps, sign = sorted(values), -1 if less_is_better else 1
     selected = {"last": steps[-1]}
     if len(steps) > 1:
         evaluated = [step for step in steps if step in held_out]
-        selected["source-val"] = max(evaluated, key=lambda step: (held_out[step], step))
+        selected["source-val"] = max(evaluated, key=lambda step: (sign * held_out[step], step))
         selected["oracle"] = max(
-            steps, key=lambda step: (math.fsum(values[step][d] for d in domains), step)
+            steps, key=lambda step: (sign * math.fsum(values[step][d] for d in domains), step)
         )
     return selected
 
@@ -126,7 +130,7 @@ def add_metrics(facts: Mapping[str, Any], run: Mapping[str, Any]) -> Run:
     for name, values in result["figures"].items():
         means = {k: math.fsum(values[d] for d in ds) / len(ds) for k, ds in averages.items()}
         figures[name] = {**{d: values[d] for d in domains}, **means}
-    return {**result, "figures": figures}
+    return {**result, "figures": figures, "metric": facts["metric"]}
 
 
 def _read_metrics(
@@ -144,7 +148,8 @@ def _read_metrics(
             pace.append(record["value"])
     # A domain may have been added to the task after some checkpoints were evaluated.
     values = {step: v for step, v in values.items() if set(domains) <= set(v)}
-    selected = select_checkpoints(values, held_out, facts["variants"][run["variant"]]["domains"])
+    targets = facts["variants"][run["variant"]]["domains"]
+    selected = select_checkpoints(values, held_out, targets, is_error(facts["metric"]))
     steps = run["config"]["loop"]["steps"]
     return {
         "figures": {name: values[step] for name, step in selected.items()},

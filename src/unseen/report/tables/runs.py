@@ -23,10 +23,10 @@ def measure(task: TaskRuns, group: Group, domains: Sequence[str]) -> Measurement
     paper = None
     if not group.changes:
         paper = paper_value(task.task, task.variant, group.method, domains, every)
-    return Measurement.of(group.averages(domains), paper)
+    return Measurement.of(group.averages(domains), paper, task.scale)
 
 
-def mark_best(rows: list[list[Cell]]) -> list[list[Cell]]:
+def mark_best(rows: list[list[Cell]], less: bool = False) -> list[list[Cell]]:
     """Mark the best measurement of each column, if there are several rows."""
     if len(rows) < 2:
         return rows
@@ -34,8 +34,11 @@ def mark_best(rows: list[list[Cell]]) -> list[list[Cell]]:
     for column in columns:
         cells = [cell for cell in column if isinstance(cell, Measurement)]
         if len(cells) == len(column):
-            top = max(round(cell.mean, 1) for cell in cells)
-            column[:] = [replace(cell, best=round(cell.mean, 1) == top) for cell in cells]
+            shown = [float(f"{cell.mean:{cell.digits}}") for cell in cells]
+            top = min(shown) if less else max(shown)
+            column[:] = [
+                replace(c, best=value == top) for c, value in zip(cells, shown, strict=True)
+            ]
     return [list(row) for row in zip(*columns, strict=True)]
 
 
@@ -60,9 +63,13 @@ def results_tables(task: TaskRuns) -> list[Table]:
         ]
         for g in task.groups
     ]
-    title = f"Results: {task.metric}, %"
+    title = task.with_unit(f"Results: {task.metric}")
     header = ["method", *columns, "updates", "seeds"]
-    tables = [Table(title, header, mark_best(rows), _results_caption(task), task.title)]
+    tables = [
+        Table(
+            title, header, mark_best(rows, task.less_is_better), _results_caption(task), task.title
+        )
+    ]
     if many:
         tables.append(_table_by_corruption(task, all(graded)))
     return tables
@@ -105,7 +112,7 @@ def _table_by_corruption(task: TaskRuns, graded: bool) -> Table:
     kind = "corruption" if graded else "domain"
     caption = "Mean over the severities of each corruption." if graded else ""
     header = [kind, *(g.label for g in task.groups)]
-    return Table(f"By {kind}: {task.metric}, %", header, rows, caption, task.title)
+    return Table(task.with_unit(f"By {kind}: {task.metric}"), header, rows, caption, task.title)
 
 
 def ablation_table(task: TaskRuns) -> Table | None:
@@ -118,14 +125,14 @@ def ablation_table(task: TaskRuns) -> Table | None:
         [
             name,
             ABLATIONS[name],
-            Measurement.of(group.averages(domains), values[name]),
+            Measurement.of(group.averages(domains), values[name], task.scale),
             len(group.runs),
         ]
         for name, group, domains in ablations
     ]
     remark = next((value.remark for value in values.values() if value and value.remark), "")
     caption = f"Small: value in the paper, {remark} (ours minus the paper's)." if remark else ""
-    header = ["ablation", "change", f"mean {task.metric}, unseen, %", "seeds"]
+    header = ["ablation", "change", task.with_unit(f"mean {task.metric}, unseen"), "seeds"]
     return Table("Ablations: values", header, rows, caption, task.title)
 
 
@@ -152,12 +159,19 @@ def domain_score_table(task: TaskRuns) -> Table | None:
             rows.append([
                 group.label,
                 task.source_label if domain == task.source else domain,
-                Measurement.of([run.values[domain] for run in scored]),
+                Measurement.of([run.values[domain] for run in scored], scale=task.scale),
                 f"{mean_and_std(known)[0]:.3g}",
                 f"{mean_and_std(limits)[0]:.3g}" if limits else "-",
                 f"{sum(alarms)} of {len(alarms)}" if alarms else "-",
             ])  # fmt: skip
-    header = ["method", "domain", f"{task.metric}, %", "domain score", "threshold", "alarms"]
+    header = [
+        "method",
+        "domain",
+        task.with_unit(task.metric),
+        "domain score",
+        "threshold",
+        "alarms",
+    ]
     caption = (
         "The domain score needs no labels; it is high for domains unlike the source. An alarm is a "
         "score above the threshold, which the source exceeds with a probability of 1 %."
@@ -169,18 +183,20 @@ def overview_table(tasks: Sequence[TaskRuns]) -> Table:
     """Return a row for each task with the averages of ERM and of the best method."""
     rows: list[list[Cell]] = []
     for task in tasks:
-        best = max(task.groups, key=lambda g: g.mean_and_std(task.ranking_domains)[0])
+        choose = min if task.less_is_better else max
+        best = choose(task.groups, key=lambda g: g.mean_and_std(task.ranking_domains)[0])
         erm = next((g for g in task.of("erm") if not g.changes), None)
         names = task.domains if len(task.domains) <= 5 else [f"{len(task.domains)} domains"]
         rows.append([
             task.title, task.source, ", ".join(names) or "not evaluated", task.metric,
-            Measurement.of(erm.averages(task.ranking_domains)) if erm else "-",
-            Measurement.of(best.averages(task.ranking_domains)), best.label,
+            Measurement.of(erm.averages(task.ranking_domains), scale=task.scale) if erm else "-",
+            Measurement.of(best.averages(task.ranking_domains), scale=task.scale), best.label,
             sum(len(g.runs) for g in task.groups),
         ])  # fmt: skip
     header = ["task", "source", "unseen domains", "metric", "ERM", "best", "best method", "runs"]
     caption = (
-        "Averages over the unseen domains in percent (of held-out source data if not evaluated), "
+        "Averages over the unseen domains, fractions in percent (of held-out source data if not "
+        "evaluated), "
         "mean ± standard deviation over seeds. ERM: empirical risk minimization, standard training."
     )
     return Table("Overview", header, rows, caption)

@@ -16,25 +16,32 @@ from unseen.report.tables.text import markdown
 
 @dataclass(frozen=True)
 class Measurement:
-    """A mean in percent, its std over seeds (nan for one seed), and the paper's value."""
+    """A mean in percent, its std over seeds (nan for one seed), and the paper's value.
+
+    An error, such as the mean absolute one, is in its own unit.
+    """
 
     mean: float
     std: float = math.nan
     paper: PaperValue | None = None
     best: bool = False  # best of its column
+    digits: str = ".1f"
 
     @classmethod
-    def of(cls, fractions: Sequence[float], paper: PaperValue | None = None) -> Measurement:
-        """Summarize fractions in 0..1, one for each seed."""
-        values = [100 * v for v in fractions]
+    def of(
+        cls, fractions: Sequence[float], paper: PaperValue | None = None, scale: float = 100.0
+    ) -> Measurement:
+        """Summarize fractions in 0..1, or errors with scale 1, one for each seed."""
+        values, digits = [scale * v for v in fractions], ".1f" if scale == 100 else ".3g"
         mean = math.fsum(values) / len(values)
         if len(values) < 2:
-            return cls(mean, math.nan, paper)
+            return cls(mean, math.nan, paper, digits=digits)
         variance = math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1)
-        return cls(mean, math.sqrt(variance), paper)
+        return cls(mean, math.sqrt(variance), paper, digits=digits)
 
     def __str__(self) -> str:
-        return f"{self.mean:.1f}" if math.isnan(self.std) else f"{self.mean:.1f} ± {self.std:.1f}"
+        mean, std = f"{self.mean:{self.digits}}", f"{self.std:{self.digits}}"
+        return mean if math.isnan(self.std) else f"{mean} ± {std}"
 
     @property
     def against_paper(self) -> str:

@@ -8,6 +8,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from unseen.report.units import format_value
+
 
 def show(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print a table to stdout, numbers right-aligned."""
@@ -31,6 +33,12 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 def percent(value: float) -> str:
     """Return a fraction as a percentage with one digit, without the sign."""
     return f"{100 * value:.1f}"
+
+
+def value_with_std(mean: float, std: float, seeds: int, metric: str) -> str:
+    """Return a mean of a metric as it is shown, with its standard deviation if there are seeds."""
+    shown, spread = format_value(mean, metric), format_value(std, metric)
+    return f"{shown} ± {spread}" if seeds > 1 else shown
 
 
 def percent_with_std(mean: float, std: float, seeds: int) -> str:
