@@ -39,7 +39,6 @@ def task() -> Task:
         model=partial(LeNet, classes),
         sites=("conv1",),
         embedding="fc2",
-        score_at="embedding",
         presets=PRESETS,
     )
 

@@ -35,7 +35,6 @@ def task(variant: str = "books") -> Task:
         model=ReviewMLP,
         sites=("fc1",),
         embedding="fc2",
-        score_at="embedding",
         presets=PRESETS,
     )
 

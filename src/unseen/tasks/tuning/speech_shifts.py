@@ -36,7 +36,6 @@ def task(variant: str = "fold_0") -> Task:
         model=partial(LeNet, classes),
         sites=("conv1",),
         embedding="fc2",
-        score_at="embedding",
         presets=PRESETS,
     )
 
