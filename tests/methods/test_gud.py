@@ -249,10 +249,6 @@ def test_bad_labels_are_named_in_a_round_too():
 @pytest.mark.parametrize(
     "settings, text",
     [
-        (
-            {"embedding": None},
-            'gud bounds its samples in the embedding: name the last hidden layer, embedding="..."',
-        ),
         ({"rounds": -1}, "rounds must be an integer of at least 0"),
         ({"every": 0}, "every must be an integer of at least 1"),
         ({"capacity": 0}, "capacity must be an integer of at least 1"),

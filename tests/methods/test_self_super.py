@@ -127,12 +127,12 @@ def test_a_width_that_cannot_be_known_is_named():
         make(flat, embedding="1").step(tiny_batch())
 
 
-def test_missing_embedding_is_named():
-    with pytest.raises(
-        UnseenError, match="self_super reads the model's embedding: name its last hidden layer"
-    ):
-        make(embedding=None)
-    assert isinstance(make().head, EmbeddingHead)
+def test_an_embedding_that_is_not_named_is_found_before_the_head_is_made():
+    net = make(embedding=None)
+    assert not hasattr(net, "head")
+    net.step(tiny_batch(classes=2))
+    assert net.embedding == "fc2:input" and isinstance(net.head, EmbeddingHead)
+    assert net.head.in_features == net.model.fc2.in_features
 
 
 def test_non_square_images_are_refused():

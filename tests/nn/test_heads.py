@@ -55,10 +55,36 @@ def test_mu_and_sigma_are_clamped():
     assert sigma.min() >= 0 and sigma.max() == 1
 
 
-def test_gaussian_head_rejects_a_layer_that_cannot_be_perturbed():
-    with pytest.raises(
-        UnseenError, match='site "act" is a ReLU; noise enters at Conv1d, Conv2d, Conv3d or Linear'
-    ):
+OUTPUTS = {
+    "depthwise": (nn.Conv2d(4, 8, 3, groups=4), (2, 8, 5, 5)),
+    "transposed": (nn.ConvTranspose2d(4, 8, 3), (2, 8, 5, 5)),
+    "embedding": (nn.Embedding(9, 8), (2, 5, 8)),
+    "layer norm": (nn.LayerNorm(8), (2, 5, 8)),
+    "layer norm of maps": (nn.LayerNorm([8, 5, 5]), (2, 8, 5, 5)),
+    "group norm": (nn.GroupNorm(2, 8), (2, 8, 5, 5)),
+    "gru": (nn.GRU(3, 4, bidirectional=True), (2, 5, 8)),
+}
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_a_head_over_the_output_is_linear_in_its_channels(name):
+    layer, shape = OUTPUTS[name]
+    head, h = GaussianHead(layer), torch.randn(shape)
+    assert head.width == 8 and head.input_of("not read", h) is h
+    mu, sigma = head(h)
+    assert mu.shape == sigma.shape == shape
+    torch.testing.assert_close(sigma, head.sigma(h))
+    position = h.movedim(head.axis, -1)[:, 1] if h.dim() == 3 else h[:, :, 1, 2]
+    raw = torch.nn.functional.linear(position, head.net.weight, head.net.bias)
+    there = mu.movedim(head.axis, -1)[:, 1] if h.dim() == 3 else mu[:, :, 1, 2]
+    torch.testing.assert_close(there, raw[..., :8].clamp(-2, 2))
+    full, sparse = head.sigma(h).movedim(head.axis, 1), head.sigma(h, 2).movedim(head.axis, 1)
+    index = (slice(None), slice(None), *[slice(None, None, 2)] * (h.dim() - 2))
+    torch.testing.assert_close(sparse, full[index])
+
+
+def test_gaussian_head_refuses_a_layer_without_a_number_of_features():
+    with pytest.raises(UnseenError, match='site "act" does not declare its number of features'):
         GaussianHead(nn.ReLU(), "act")
 
 

@@ -280,9 +280,3 @@ def test_a_site_that_is_never_reached_or_reached_twice_is_named():
         with pytest.raises(UnseenError, match=text):
             net.step(tiny_batch())
         assert not any(m._forward_hooks for m in net.model.modules())
-
-
-def test_auto_picks_the_first_layer_and_says_so(caplog):
-    net = UncertaintyGuided(TinyNet(), sites="auto")
-    assert net.sites == ("conv1",) and net.embedding == "fc1"
-    assert 'noise enters at "conv1"' in caplog.text and 'bounded at "fc1"' in caplog.text

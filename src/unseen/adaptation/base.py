@@ -13,13 +13,15 @@ from torch.utils.data import Dataset
 from unseen.api import Batch, Method
 from unseen.checks import check_int, check_positive
 from unseen.errors import UnseenError
+from unseen.functional.pooling import pool
 from unseen.nn.calls import Output, call_for_logits, check_output
 from unseen.nn.finite import find_not_finite, infinities
-from unseen.nn.heads import width_at
-from unseen.nn.hooks import captured, laid_out_for, submodule
+from unseen.nn.hooks import captured, laid_out_for
 from unseen.nn.inputs import LABEL_KEYS, Inputs, describe_type
 from unseen.nn.model_errors import model_errors
 from unseen.nn.objectives import AnyLoss, make_objective, output_reader
+from unseen.nn.places import channel_axis, find_place, width_at
+from unseen.nn.wrapper import bare_model
 from unseen.schema import refuse_unknown
 from unseen.training.batches import check_data_set, training_batch
 from unseen.training.loop import training_steps
@@ -59,13 +61,11 @@ class Adaptation(nn.Module):
     ) -> None:
         super().__init__()
         refuse_unknown(self, unknown)
-        if not isinstance(model, nn.Module):
-            raise UnseenError(f"model must be a torch.nn.Module, not {describe_type(model)}")
         if isinstance(model, Method):
             output = check_output(model.output) if output is None else output
             loss = model.loss if loss == "cross_entropy" else loss
             model = model.model
-        self.model = copy.deepcopy(model).eval()
+        self.model = copy.deepcopy(bare_model(model)).eval()
         self.output = check_output(output)
         self._names: tuple[str, ...] = ()  # of the model's keyword arguments
         self.steps = check_int("steps", steps, 1)
@@ -73,7 +73,7 @@ class Adaptation(nn.Module):
         self.lr = check_positive("lr", lr)
         self.embedding = embedding
         if embedding is not None:
-            submodule(self.model, embedding, "embedding")
+            find_place(self.model, embedding, "embedding")
         self.ignore_label = check_int("ignore_label", ignore_label)
         self.loss, self.objective = loss, make_objective(loss, ignore=ignore_label)
         if not self.any_loss and not self.objective.classifies:
@@ -164,7 +164,7 @@ class Adaptation(nn.Module):
         with captured(self.model, (self._layer(),)) as seen:
             logits = self._logits(x)
         z = seen[self._layer()]
-        return (z.flatten(2).mean(2) if z.dim() > 2 else z), logits
+        return (pool(z, channel_axis(self.model, self._layer())) if z.dim() > 2 else z), logits
 
     def _logits(self, x: Tensor | tuple[Tensor, ...], model: nn.Module | None = None) -> Tensor:
         """Return the logits of the model, or of a copy of it; a tensor is its only input."""

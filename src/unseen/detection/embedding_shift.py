@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from unseen.detection.detector import NOT_CALIBRATED, Detector, ScoredModel
 from unseen.detection.embedding_shift_predictor import EmbeddingShiftPredictor
@@ -19,10 +19,11 @@ from unseen.functional.pooling import pool
 from unseen.functional.scores import relative_deviation
 from unseen.nn.batch import Batch
 from unseen.nn.calls import call_model
-from unseen.nn.hooks import captured, evaluating, laid_out_for, submodule
+from unseen.nn.hooks import captured, evaluating, laid_out_for
 from unseen.nn.inputs import inputs
 from unseen.nn.model_errors import model_errors
 from unseen.nn.perturbed_forward import PerturbedForward
+from unseen.nn.places import channel_axis, declared_features
 from unseen.nn.random import Draws, fresh_seeds
 
 DRAWS = 4  # of noise, to measure how far it moves a sample
@@ -50,14 +51,14 @@ class EmbeddingShift(Detector):
             )
         self.noisy = net
         self.layer = net.embedding
-        layer = submodule(net.model, self.layer, "embedding")
-        self.axis = -1 if isinstance(layer, nn.Linear) else 1
-        self.width = getattr(layer, "out_features", getattr(layer, "out_channels", None))
+        self.axis = channel_axis(net.model, self.layer)
+        declared = declared_features(net.model, self.layer)
+        self.width = None if declared is None else declared.width
         self.predictor: EmbeddingShiftPredictor | None = None
 
     @property
     def feature_count(self) -> int | None:
-        return self.width if isinstance(self.width, int) else None
+        return self.width
 
     def fit(self, source: Iterable[Batch]) -> None:
         rows = stack_rows(lambda batch: torch.cat(self.measure_shift(batch.x), 1), source)

@@ -12,15 +12,16 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from unseen.detection.detector import Detector, ScoredModel
 from unseen.errors import UnseenError
 from unseen.functional.pooling import pool
 from unseen.functional.scores import nearest_squared_distance
 from unseen.nn.batch import Batch
-from unseen.nn.hooks import edited, laid_out_for, perturbable_layers, submodule
+from unseen.nn.hooks import edited, laid_out_for, perturbable_layers
 from unseen.nn.inputs import check_labels, inputs
+from unseen.nn.places import channel_axis
 
 
 class Mahalanobis(Detector):
@@ -38,7 +39,7 @@ class Mahalanobis(Detector):
                 "name sites or a layer"
             )
         self.layer = net.sites[0] if layer is None else layer
-        self.axis = -1 if isinstance(submodule(net.model, self.layer, "layer"), nn.Linear) else 1
+        self.axis = channel_axis(net.model, self.layer)
         self.whitening: Tensor | None = None  # (F, F)
         self.centres: Tensor | None = None  # (C, F), whitened
 

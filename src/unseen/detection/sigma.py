@@ -55,9 +55,10 @@ class SigmaDetector(Detector):
     def watching(self) -> Iterator[list[Tensor]]:
         head, features = self.head, list[Tensor]()
 
-        def read(args: tuple[Any, ...], output: Tensor) -> None:
-            every = distance(self._map_of(output), self.positions)
-            features.append(pool(head.sigma(args[0], every), head.axis))
+        def read(args: tuple[Any, ...], h: Tensor) -> None:
+            every = distance(self._map_of(h), self.positions)
+            read = head.input_of(args[0] if args else None, h)
+            features.append(pool(head.sigma(read, every), head.axis))
 
         with edited(self.net.model, {self.net.sites[0]: read}):
             yield features

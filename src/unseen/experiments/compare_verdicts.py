@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from unseen.api import Method, Task
 from unseen.checks import check_fraction, check_int
@@ -42,8 +42,9 @@ from unseen.detection.verdict import RATE, TOLERANCE, outcome
 from unseen.errors import UnseenError
 from unseen.experiments.run_estimator import estimator_of
 from unseen.functional.pooling import pool
-from unseen.nn.hooks import captured, submodule
+from unseen.nn.hooks import captured
 from unseen.nn.inputs import Inputs
+from unseen.nn.places import channel_axis
 from unseen.training.batches import load_split, random_part
 from unseen.training.run import Run
 
@@ -68,8 +69,7 @@ class EmbeddingReader(Detector):
         super().__init__(net)
         if net.embedding is None:
             raise UnseenError("tests on the embedding need a method with a named embedding")
-        layer = submodule(net.model, net.embedding, "embedding")
-        self.axis = -1 if isinstance(layer, nn.Linear) else 1
+        self.axis = channel_axis(net.model, net.embedding)
 
     @contextmanager
     def watching(self):  # type: ignore[no-untyped-def]

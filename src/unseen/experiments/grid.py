@@ -30,6 +30,7 @@ from unseen.tasks import task_named
 from unseen.training.batches import load_split
 from unseen.training.config import resolve
 from unseen.training.identity import TRAINED_ON, identity, trained_on
+from unseen.training.train import find_layers
 
 log = logging.getLogger("unseen")
 
@@ -245,6 +246,7 @@ def plan_runs(grid: Grid) -> list[PlannedRun]:
                 method = method_named(row.method)
                 chosen = resolve(task, method, grid.preset, merge(grid.set, row.set), "set")
                 net = method(task.model(**chosen.model), **chosen.method)
+                find_layers(net, task)
             except UnseenError as error:
                 raise UnseenError(f"{grid.path}, row {row.label}: {error}") from error
             warnings = tuple(net.warnings(chosen.loop.steps))

@@ -36,6 +36,8 @@ class BNN(SampledPasses, ERM):
     summary = "Gaussian posterior over conv and linear weights; averages sampled passes"
     paper = "Blundell et al., Weight Uncertainty in Neural Networks, ICML 2015"
 
+    edits_passes = True
+
     def __init__(
         self,
         model: nn.Module,
@@ -53,7 +55,7 @@ class BNN(SampledPasses, ERM):
         self.prior_sigma = check_positive("prior_sigma", prior_sigma)
         self.sigma_start = check_positive("sigma_start", sigma_start)
         self.sigma_lr = check_positive("sigma_lr", sigma_lr)
-        fans = random_parameters(model)
+        fans = random_parameters(self.model)
         if not fans:
             raise UnseenError("bnn needs a trainable conv or linear layer; this model has none")
         self.rho = nn.ParameterDict(

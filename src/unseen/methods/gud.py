@@ -86,6 +86,8 @@ class GUD(ERM):
         "NeurIPS 2018"
     )
 
+    needs_embedding = True
+
     def __init__(
         self,
         model: nn.Module,
@@ -99,11 +101,6 @@ class GUD(ERM):
         **common: Any,
     ) -> None:
         super().__init__(model, **common)
-        if self.embedding is None:
-            raise UnseenError(
-                f"{self.name} bounds its samples in the embedding: "
-                'name the last hidden layer, embedding="..."'
-            )
         self.rounds = check_int("rounds", rounds, 0)
         self.every = check_int("every", every, 1)
         self.capacity = check_int("capacity", capacity, 1)

@@ -22,6 +22,7 @@ from unseen.methods.erm import ERM
 from unseen.nn.heads import EmbeddingHead, embed
 from unseen.nn.hooks import captured
 from unseen.nn.inputs import Inputs, images
+from unseen.nn.probe import Probe
 
 GRID = 3
 TILES = GRID * GRID
@@ -34,6 +35,8 @@ class JiGen(ERM):
     summary = "classifies images and solves jigsaw puzzles of them"
     paper = "Carlucci et al., Domain Generalization by Solving Jigsaw Puzzles, CVPR 2019"
     orders: Tensor
+
+    needs_embedding = True
 
     def __init__(
         self,
@@ -53,8 +56,16 @@ class JiGen(ERM):
             )
         self.puzzles = check_int("puzzles", puzzles, 1)
         self.register_buffer("orders", distant_permutations(puzzles + 1).clone())
-        self.head = EmbeddingHead(model, self.embedding, puzzles + 1, self.name)
+        if self.is_built:
+            self._build_head()
+
+    def _build_head(self) -> None:
+        self.head = EmbeddingHead(self.model, self.embedding, self.puzzles + 1, self.name)
         self.model_optimizer = self._optimizer(self.trainable().values(), self.head.parameters())
+
+    def _name_found_layers(self, seen: Probe) -> None:
+        self._build_head()
+        self.head.to(self.device)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         x = images(batch.x, self.name)

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from unseen.api import Batch
 from unseen.checks import check_fraction, check_int
-from unseen.errors import UnseenError
 from unseen.methods.erm import ERM
 from unseen.methods.sampled_passes import SampledPasses
 from unseen.nn.hooks import edited
@@ -33,15 +32,13 @@ class MCDropout(SampledPasses, ERM):
     summary = "dropout at the embedding, also in prediction; averages sampled passes"
     paper = "Gal and Ghahramani, Dropout as a Bayesian Approximation, ICML 2016"
 
+    needs_embedding = True
+    edits_passes = True
+
     def __init__(
         self, model: nn.Module, *, rate: float = 0.5, passes: int = 30, **common: Any
     ) -> None:
         super().__init__(model, **common)
-        if self.embedding is None:
-            raise UnseenError(
-                "mc_dropout applies dropout to the embedding: name the last hidden layer, "
-                'embedding="..."'
-            )
         self.rate = check_fraction("rate", rate)
         self.passes = check_int("passes", passes, 2)
         self._can_fold: bool | None = None
@@ -52,6 +49,8 @@ class MCDropout(SampledPasses, ERM):
             return super().losses(batch)
 
     def sampled_logits(self, x: tuple[Tensor, ...]) -> Iterator[Tensor]:
+        if not self.is_built:
+            self._prepare(x)
         if self._can_fold is None:
             self._can_fold = self._folding_agrees(take_rows(x, slice(2)))
         return (

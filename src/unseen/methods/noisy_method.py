@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 
 from unseen.api import Batch, Method
-from unseen.detection.detector import Detector
+from unseen.detection.detector import NOT_CALIBRATED, Detector
 from unseen.detection.embedding_shift import EmbeddingShift
 from unseen.detection.scoring import ScoreAt
 from unseen.detection.sigma import SigmaDetector
+from unseen.errors import UnseenError
 from unseen.methods.uncertainty_guided_settings import (
     LearnedMixup,
     LossWeights,
@@ -19,8 +21,15 @@ from unseen.methods.uncertainty_guided_settings import (
     RandomMixup,
 )
 from unseen.nn.heads import GaussianHead, MixupHead
-from unseen.nn.hooks import submodule
-from unseen.nn.perturbed_forward import PerturbedForward, head_key, probe_layers
+from unseen.nn.perturbed_forward import PerturbedForward, head_key
+from unseen.nn.places import (
+    Features,
+    channel_axis,
+    declared_features,
+    find_place,
+    output_features,
+)
+from unseen.nn.probe import check_places, probe_model
 
 
 class NoisyMethod(Method):
@@ -32,12 +41,21 @@ class NoisyMethod(Method):
     heads: nn.ModuleDict
     ascents_done: Tensor
     spreads: Tensor
+    edits_passes = True
     _forward: PerturbedForward | None = None
 
-    def _build_heads(self) -> None:
-        heads = {
-            site: GaussianHead(submodule(self.model, site, "site"), site) for site in self.sites
-        }
+    @property
+    def is_built(self) -> bool:
+        return super().is_built and hasattr(self, "heads")
+
+    def _can_build_heads(self) -> bool:
+        """Return whether the sites are named and declare their number of features."""
+        declared = [declared_features(self.model, site) for site in self.sites]
+        return not self.finds_site and None not in declared
+
+    def _build_heads(self, widths: Mapping[str, int]) -> None:
+        """Make the heads; `widths` has the number of features where a site does not declare it."""
+        heads = {site: self._make_head(site, widths.get(site)) for site in self.sites}
         self.heads = nn.ModuleDict({head_key(site): head for site, head in heads.items()})
         first = heads[self.sites[0]]
         self.mixup_head = MixupHead(first.width, first.axis).to(next(first.parameters()))
@@ -46,22 +64,53 @@ class NoisyMethod(Method):
         # Standard deviation of the clean features of each site, from the last step.
         self.register_buffer("spreads", torch.ones(len(self.sites)))
 
+    def _make_head(self, site: str, width: int | None) -> GaussianHead:
+        place, features = find_place(self.model, site, "site"), None
+        if place.at_input or output_features(place.module) is None:
+            features = declared_features(self.model, site)
+            if features is None:
+                assert width is not None
+                features = Features(width, channel_axis(self.model, site))
+        return GaussianHead(place.module, site, features)
+
+    def _build(self, widths: Mapping[str, int]) -> None:
+        """Make the heads, and what needs them. Subclasses extend this."""
+        self._build_heads(widths)
+
+    def build_for(self, state: Mapping[str, Tensor]) -> None:
+        if hasattr(self, "heads") or self.finds_site:
+            return
+        weights = {site: f"heads.{head_key(site)}.net.weight" for site in self.sites}
+        self._build({s: state[n].shape[1] for s, n in weights.items() if n in state})
+
+    def _check_layers(self, x: tuple[Tensor, ...]) -> None:
+        super()._check_layers(x)
+        mix_at = None if self.mixup is None else self.mixup.at
+        names = [*self.sites, *(n for n in (mix_at, self.embedding) if n is not None)]
+        seen = probe_model(self.model, x, self.output_reader, names)
+        check_places(seen, self.sites, mix_at, self.embedding)
+        if not hasattr(self, "heads"):
+            shapes = {site: seen.outputs[site].shape for site in self.sites}
+            self._build({s: n[channel_axis(self.model, s)] for s, n in shapes.items()})
+        if self._forward is None:
+            self._forward = self._build_forward(x, seen.outputs)
+
     def make_detector(self, score_at: ScoreAt = "site") -> Detector:
+        if not hasattr(self, "heads"):
+            raise UnseenError(NOT_CALIBRATED)
         if self.noise.kind not in ("learned", "random_mu"):  # sigma is not learned
             return super().make_detector(score_at)
         return EmbeddingShift(self) if score_at == "embedding" else SigmaDetector(self)
 
     def perturbed_forward(self, batch: Batch) -> PerturbedForward:
         """Return the perturbed forward pass; the first call checks the layers with this batch."""
-        if self._forward is None:
-            self._forward = self._build_forward(batch)
+        self.prepare(batch)
+        assert self._forward is not None
         self._forward.prior = self.prior if self.weights.kl and self.ascents_done else None
         return self._forward
 
-    def _build_forward(self, batch: Batch) -> PerturbedForward:
+    def _build_forward(self, x: tuple[Tensor, ...], outputs: dict[str, Tensor]) -> PerturbedForward:
         noise, mixup = self.noise, self.mixup
-        mix_at = None if mixup is None else mixup.at
-        outputs = probe_layers(self.model, batch.x, self.sites, mix_at, self.embedding)
         if torch.equal(self.spreads, torch.ones_like(self.spreads)):  # not measured yet
             self._measure_spreads(outputs)
         forward = PerturbedForward(
@@ -69,7 +118,7 @@ class NoisyMethod(Method):
             self.sites,
             self.heads,
             embedding=self.embedding,
-            mix_at=mix_at,
+            mix_at=None if mixup is None else mixup.at,
             detach_mix=mixup is not None and mixup.detach,
             kind=noise.kind,
             head_input=noise.head_input,
@@ -79,7 +128,7 @@ class NoisyMethod(Method):
             units=self._units(),
             output=self.output_reader,
         )
-        forward.choose_fold(self._detached_parameters(), batch.x)
+        forward.choose_fold(self._detached_parameters(), x)
         return forward
 
     def _detached_parameters(self) -> dict[str, Tensor]:

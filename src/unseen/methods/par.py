@@ -18,7 +18,8 @@ from unseen.checks import check_int, check_number, check_positive
 from unseen.errors import UnseenError
 from unseen.functional.losses import cross_entropy
 from unseen.methods.erm import ERM
-from unseen.nn.hooks import captured, perturbable_layers, submodule
+from unseen.nn.hooks import captured, perturbable_layers
+from unseen.nn.places import submodule
 
 CONV = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -49,15 +50,15 @@ class PAR(ERM):
         self.patch_lr = check_positive("patch_lr", patch_lr)
         self.warmup = check_int("warmup", warmup, 0)
         self.classes = None if classes is None else check_int("classes", classes, 2)
-        self.layer = self.sites[0] if self.sites else first_conv(model)
-        conv = submodule(model, self.layer, "site")
+        self.layer = self.sites[0] if self.sites else first_conv(self.model)
+        conv = submodule(self.model, self.layer, "site")
         if not isinstance(conv, CONV):
             raise UnseenError(
                 f'par reads patches from a conv layer; its site "{self.layer}" is '
-                f"{type(conv).__name__}: name a conv layer first, such as {first_conv(model)}"
+                f"{type(conv).__name__}: name a conv layer first, such as {first_conv(self.model)}"
             )
         outputs = (
-            out_features(submodule(model, perturbable_layers(model)[-1], "layer"))
+            out_features(submodule(self.model, perturbable_layers(self.model)[-1], "layer"))
             if classes is None
             else classes
         )

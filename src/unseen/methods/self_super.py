@@ -19,6 +19,7 @@ from unseen.functional.losses import cross_entropy
 from unseen.methods.erm import ERM
 from unseen.nn.heads import EmbeddingHead, embed
 from unseen.nn.inputs import Inputs, images
+from unseen.nn.probe import Probe
 
 
 class SelfSuper(ERM):
@@ -31,6 +32,8 @@ class SelfSuper(ERM):
         "Uncertainty, NeurIPS 2019"
     )
 
+    needs_embedding = True
+
     def __init__(
         self,
         model: nn.Module,
@@ -40,8 +43,16 @@ class SelfSuper(ERM):
     ) -> None:
         super().__init__(model, **common)
         self.rotation_weight = check_number("rotation_weight", rotation_weight, 0)
-        self.head = EmbeddingHead(model, self.embedding, 4, self.name)
+        if self.is_built:
+            self._build_head()
+
+    def _build_head(self) -> None:
+        self.head = EmbeddingHead(self.model, self.embedding, 4, self.name)
         self.model_optimizer = self._optimizer(self.trainable().values(), self.head.parameters())
+
+    def _name_found_layers(self, seen: Probe) -> None:
+        self._build_head()
+        self.head.to(self.device)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         x = images(batch.x, self.name)

@@ -10,7 +10,7 @@ the paper leaves them open.
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -32,20 +32,19 @@ from unseen.methods.uncertainty_guided_settings import (
     RandomMixup,
     accept_flat_settings,
 )
-from unseen.nn.hooks import captured, evaluating, perturbable_layers, scratch_buffers, submodule
+from unseen.nn.hooks import captured, evaluating, scratch_buffers
 from unseen.nn.optimizers import base_rate
 from unseen.nn.perturbed_forward import DrawMixing, PerturbedOutput
+from unseen.nn.places import find_place
 from unseen.nn.random import Draws, draw_mixing, fresh_seeds
 from unseen.nn.rows import fold
 from unseen.schema.flat_settings import nest_settings
-
-log = logging.getLogger("unseen")
 
 
 class UncertaintyGuided(NoisyMethod):
     """Learned feature noise and label mixup, a meta step over both, and a one-pass score.
 
-    sites: layers whose outputs are perturbed; "auto" for the first conv or linear layer.
+    sites: layers whose outputs are perturbed; "auto" for the first one that the model runs.
     draws: Monte-Carlo draws of the noise per step (K).
     warmup: steps of ERM before the first perturbed one.
     meta: "first" or "second" order meta step; None learns S and S+ together.
@@ -97,32 +96,23 @@ class UncertaintyGuided(NoisyMethod):
         self.chunk = None if chunk is None else check_int("chunk", chunk, 1)
         if not weights.perturbed and mixup is None:
             raise UnseenError("no loss on perturbed data: weights.perturbed is 0 and mixup is None")
-        self._name_layers(sites)
-        self._build_heads()
-        heads = [*self.heads.parameters(), *self.mixup_head.parameters()]
-        rate = {} if noise.lr is None else {"lr": noise.lr}
-        self.model_optimizer = self._optimizer(
-            self.trainable().values(), {"params": heads, "weight_decay": 0.0, **rate}
-        )
-
-    def _name_layers(self, sites: Any) -> None:
-        """Check the layers that are named, and choose those that are not."""
-        if not self.sites:
+        if not self.sites and not self.finds_site:
             raise UnseenError(
                 'uncertainty_guided needs at least one site: name layers, or sites="auto"'
             )
-        if sites == "auto":
-            log.warning('sites="auto": noise enters at "%s"', self.sites[0])
-        if self.embedding is None and self.adversary is not None:
-            layers = perturbable_layers(self.model)
-            if len(layers) < 2:
-                raise UnseenError(
-                    "the model has only one layer: name an embedding, or set adversary=None"
-                )
-            self.embedding = layers[-2]
-            log.warning('embedding=None: the adversary is bounded at "%s"', self.embedding)
-        if self.mixup is not None and self.mixup.at is not None:
-            submodule(self.model, self.mixup.at, "mixup.at layer")
+        if mixup is not None and mixup.at is not None:
+            find_place(self.model, mixup.at, "mixup.at layer")
+        self.finds_embedding |= self.embedding is None and adversary is not None
+        if self._can_build_heads():
+            self._build({})
+
+    def _build(self, widths: Mapping[str, int]) -> None:
+        super()._build(widths)
+        heads = [*self.heads.parameters(), *self.mixup_head.parameters()]
+        rate = {} if self.noise.lr is None else {"lr": self.noise.lr}
+        self.model_optimizer = self._optimizer(
+            self.trainable().values(), {"params": heads, "weight_decay": 0.0, **rate}
+        )
 
     # ---- Alg. 1
 

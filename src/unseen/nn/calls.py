@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from unseen.errors import UnseenError
 from unseen.nn.inputs import Inputs, describe_type
+from unseen.nn.places import eager
 
 log = logging.getLogger("unseen")
 
@@ -28,7 +29,8 @@ def call_model(
     x = bind(model, x)
     if params is None:
         return model(*x.positional, **x.keywords)
-    return torch.func.functional_call(model, dict(params), x.positional, x.keywords)
+    with eager(model):
+        return torch.func.functional_call(model, dict(params), x.positional, x.keywords)
 
 
 def call_for_logits(

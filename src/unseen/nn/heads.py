@@ -15,6 +15,7 @@ from unseen.functional.noise import Gaussian
 from unseen.functional.pooling import pool
 from unseen.nn.calls import call_model
 from unseen.nn.hooks import captured, scratch_buffers
+from unseen.nn.places import CONVS, Features, channel_axis, output_features, width_at
 from unseen.nn.precision import at_least_float32
 
 MU_LIMIT = 2.0  # mu lies in [-2, 2] and sigma in (0, 1], as in the authors' release
@@ -22,18 +23,42 @@ BETA_LOW, BETA_HIGH = 0.5, 2.0  # range of a and b in the authors' release: 1 + 
 
 
 class GaussianHead(nn.Module):
-    """Predict the mean and scale of a site's noise from the site's input.
+    """Predict the mean and scale of the noise at a site.
 
-    The head is one layer of the site's kind and geometry with twice its outputs.
+    At a convolution or a linear layer the head is one layer of its kind and geometry with twice its
+    outputs, and reads the input of the site. Elsewhere, also at grouped convolutions, it is a
+    linear layer over the channels of the site's output.
     """
 
-    def __init__(self, site: nn.Module, name: str = "site") -> None:
+    def __init__(
+        self, site: nn.Module, name: str = "site", features: Features | None = None
+    ) -> None:
         super().__init__()
-        self.net, self.axis = _double_width_layer(site, name)
+        layer = None if features is not None else _double_width_layer(site)
+        self.reads_output = layer is None
+        if layer is None:
+            features = output_features(site) if features is None else features
+            if features is None:
+                raise UnseenError(f'site "{name}" does not declare its number of features')
+            like = next(site.parameters(), None)
+            options: dict[str, Any] = {} if like is None else {"device": like.device}
+            if like is not None and like.is_floating_point():
+                options["dtype"] = like.dtype
+            layer = nn.Linear(features.width, 2 * features.width, **options), features.axis
+        self.net, self.axis = layer
         self.width = next(self.net.parameters()).shape[0] // 2
 
+    def input_of(self, x: Any, h: Tensor) -> Tensor:
+        """Return what the head reads at a site with input x and output h."""
+        read: Tensor = h if self.reads_output else x
+        return read
+
     def forward(self, x: Tensor) -> Gaussian:
-        mu, log_var = at_least_float32(self.net(x)).chunk(2, dim=self.axis)
+        out = at_least_float32(self.net(x.movedim(self.axis, -1) if self.reads_output else x))
+        if self.reads_output:
+            mu, log_var = (part.movedim(-1, self.axis) for part in out.chunk(2, dim=-1))
+        else:
+            mu, log_var = out.chunk(2, dim=self.axis)
         sigma = (0.5 * log_var.clamp(max=0.0)).exp()
         return Gaussian(mu.clamp(-MU_LIMIT, MU_LIMIT), sigma)
 
@@ -47,8 +72,9 @@ class GaussianHead(nn.Module):
         # Halving the weights gives log sigma directly and saves one pass over the feature map.
         weight, bias = 0.5 * net.weight[self.width :], 0.5 * net.bias[self.width :]
         if isinstance(net, nn.Linear):
+            x = x.movedim(self.axis, -1)  # a site's output may have its channels elsewhere
             sparse = (slice(None), *[slice(None, None, every)] * (x.dim() - 2))
-            log_sigma = F.linear(x[sparse], weight, bias)
+            log_sigma = F.linear(x[sparse], weight, bias).movedim(-1, self.axis)
         else:
             log_sigma = _convolve_sparsely(net, x, weight, bias, every)
         if torch.is_grad_enabled():
@@ -69,26 +95,19 @@ def _convolve_sparsely(conv: Any, x: Tensor, weight: Tensor, bias: Tensor, every
     return sparse._conv_forward(x, weight, bias)  # type: ignore[no-any-return]
 
 
-def _double_width_layer(site: nn.Module, name: str) -> tuple[nn.Module, int]:
+def _double_width_layer(site: nn.Module) -> tuple[nn.Module, int] | None:
     """Return a new layer like `site` with twice its outputs, and the axis of those outputs."""
     if isinstance(site, nn.Linear):
         options: dict[str, Any] = {"device": site.weight.device, "dtype": site.weight.dtype}
         return nn.Linear(site.in_features, 2 * site.out_features, **options), -1
-    for dims, conv in enumerate((nn.Conv1d, nn.Conv2d, nn.Conv3d), start=1):
-        if not isinstance(site, conv):
+    for dims, conv in enumerate(CONVS, start=1):
+        if not isinstance(site, conv) or site.groups > 1:
             continue
-        if site.groups > 1:
-            raise UnseenError(
-                f'site "{name}" is a grouped convolution: name a layer with groups=1 instead'
-            )
         geometry = ("kernel_size", "stride", "padding", "dilation", "padding_mode")
         options = {key: getattr(site, key) for key in geometry}
         options |= {"device": site.weight.device, "dtype": site.weight.dtype}
         return conv(site.in_channels, 2 * site.out_channels, **options), -dims - 1
-    raise UnseenError(
-        f'site "{name}" is a {type(site).__name__}; noise enters at Conv1d, Conv2d, Conv3d or '
-        "Linear"
-    )
+    return None
 
 
 class MixupHead(nn.Module):
@@ -125,33 +144,16 @@ class EmbeddingHead(nn.Linear):
                 'embedding="fc2"'
             )
         super().__init__(width_at(model, layer), classes)
-        self.layer = layer
+        self.layer, self.axis = layer, channel_axis(model, layer)
 
     def forward(self, z: Tensor) -> Tensor:
-        z = z.flatten(2).mean(2) if z.dim() > 2 else z
+        z = pool(z, self.axis) if z.dim() > 2 else z
         if z.dim() != 2 or z.shape[1] != self.in_features:
             raise UnseenError(
                 f'the embedding "{self.layer}" gives {tuple(z.shape[1:])} features, its layers '
                 f"declare {self.in_features}: name a linear, conv or norm layer"
             )
         return super().forward(z)
-
-
-def width_at(model: nn.Module, name: str) -> int:
-    """Return the number of output features of the named layer.
-
-    A layer that does not declare it (ReLU, pooling) has the width of the layer before it.
-    """
-    names = [other for other, _ in model.named_modules()]
-    end = max(i for i, other in enumerate(names) if other == name or other.startswith(f"{name}."))
-    for other in reversed(names[: end + 1]):
-        for attribute in ("out_features", "out_channels", "num_features"):
-            if isinstance(width := getattr(model.get_submodule(other), attribute, None), int):
-                return width
-    raise UnseenError(
-        f'no layer up to "{name}" declares its number of features: name a linear, conv or norm '
-        "layer"
-    )
 
 
 def embed(model: nn.Module, layer: str, x: tuple[Tensor, ...]) -> Tensor:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -15,10 +16,12 @@ from unseen.errors import UnseenError
 from unseen.nn.calls import bind, call_model
 from unseen.nn.inputs import Inputs, map_inputs
 from unseen.nn.model_errors import model_errors
+from unseen.nn.places import eager, find_place, first_float
 from unseen.nn.precision import HALF
 
 PERTURBABLE = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
 Edit = Callable[[tuple[Any, ...], Tensor], Tensor | None]
+Visit = Callable[[str, tuple[Any, ...], Any], Tensor | None]
 
 
 def perturbable_layers(model: nn.Module) -> list[str]:
@@ -28,46 +31,83 @@ def perturbable_layers(model: nn.Module) -> list[str]:
     ]
 
 
-def submodule(model: nn.Module, name: str, role: str) -> nn.Module:
-    """Return the named layer, or raise an error that lists the layers."""
-    modules: dict[str, nn.Module] = dict(model.named_modules())
-    if name and isinstance(name, str) and name in modules:
-        return modules[name]
-    names = [n for n, m in modules.items() if n and not any(m.children())]
-    shown = ", ".join(names[:60]) + (f", ... ({len(names)} in all)" if len(names) > 60 else "")
-    raise UnseenError(f'no {role} "{name}"; the model has: {shown or "no named layers"}')
+@contextmanager
+def visited(model: nn.Module, names: Iterable[str], visit: Visit) -> Iterator[None]:
+    """Call visit(name, inputs, h) whenever a pass reaches a named place; None leaves h as it is.
+
+    `inputs` are those of the layer, or of the model; h is what is there, of any type.
+    """
+
+    def after(
+        name: str, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
+    ) -> Any:
+        h = visit(name, (*args, *kwargs.values()), first_output(out))
+        return None if h is None else with_first_output(out, h)
+
+    def before(name: str, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        values = (*args, *kwargs.values())
+        place = first_float(values)
+        h = visit(name, values, values[place] if values else None)
+        if h is None:
+            return None
+        changed = (*values[:place], h, *values[place + 1 :])
+        return changed[: len(args)], dict(zip(kwargs, changed[len(args) :], strict=True))
+
+    handles = []
+    try:
+        for place in [find_place(model, name, "layer") for name in names]:
+            module, hook = place.module, partial(before if place.at_input else after, place.name)
+            register = (
+                module.register_forward_pre_hook if place.at_input else module.register_forward_hook
+            )
+            handles.append(register(hook, with_kwargs=True))
+        with eager(model):
+            yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 @contextmanager
 def edited(model: nn.Module, edits: Mapping[str, Edit]) -> Iterator[None]:
-    """Replace each named layer's output h by edits[name](inputs, h) while the context is open."""
+    """Replace the features h at each named place by edits[name](inputs, h) while this is open."""
     reached: list[str] = []
 
-    def hook(name: str, _: nn.Module, args: tuple[Any, ...], out: Any) -> Any:
+    def visit(name: str, args: tuple[Any, ...], h: Any) -> Tensor | None:
         if name in reached:
             raise UnseenError(
                 f'forward reached "{name}" twice in one pass: name a layer that is used once'
             )
-        if not isinstance(out, Tensor):
+        if not isinstance(h, Tensor) or not h.is_floating_point():
+            kind = str(h.dtype) if isinstance(h, Tensor) else type(h).__name__
             raise UnseenError(
-                f'"{name}" returns {type(out).__name__}, not a tensor: name a layer that returns '
-                "one"
+                f'"{name}" gives {kind}, not a tensor of floats: name a layer that returns one'
             )
         reached.append(name)
-        return edits[name](args, out)
+        return edits[name](args, h)
 
-    handles = [
-        model.get_submodule(name).register_forward_hook(partial(hook, name)) for name in edits
-    ]
-    try:
+    with visited(model, edits, visit):
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
     if missed := [name for name in edits if name not in reached]:
-        raise UnseenError(
-            f"forward never reached {', '.join(missed)}: an unused layer, or a compiled model"
-        )
+        raise UnseenError(f"forward never reached {', '.join(missed)}: name layers that it uses")
+
+
+def first_output(out: Any) -> Any:
+    """Return a layer's output, or the first one of several."""
+    if isinstance(out, Mapping):
+        out = tuple(out.values())
+    return out[0] if isinstance(out, list | tuple) and out else out
+
+
+def with_first_output(out: Any, first: Tensor) -> Any:
+    """Return a layer's output with another tensor in the place of the first one."""
+    if isinstance(out, Mapping):
+        changed: Any = copy.copy(out)
+        changed[next(iter(out))] = first
+        return changed
+    if isinstance(out, tuple) and hasattr(out, "_fields"):
+        return type(out)(first, *out[1:])
+    return type(out)([first, *out[1:]]) if isinstance(out, list | tuple) else first
 
 
 @contextmanager

@@ -20,11 +20,12 @@ from torch import Tensor, nn
 from unseen.errors import UnseenError
 from unseen.functional.mixup import Mixing, mix_features
 from unseen.functional.noise import Act, Gaussian, HeadInput, NoiseKind, Per, Sign, kl_divergence
-from unseen.nn.calls import Output, call_for_logits, call_model
+from unseen.nn.calls import Output, call_for_logits
 from unseen.nn.fused_noise import add_noise
 from unseen.nn.heads import GaussianHead
-from unseen.nn.hooks import Edit, captured, edited, evaluating, scratch_buffers
-from unseen.nn.inputs import map_inputs, take_rows
+from unseen.nn.hooks import Edit, edited, evaluating, scratch_buffers
+from unseen.nn.inputs import map_inputs
+from unseen.nn.probe import first_samples
 from unseen.nn.random import Draws
 from unseen.nn.rows import RowLayout, fold
 
@@ -129,13 +130,16 @@ class PerturbedForward:
         """Draw eps for every draw; None for deterministic noise."""
         if self.kind == "deterministic":
             return None
+        return draws.normal(like, self.per, self.head(site).axis)
+
+    def head(self, site: str) -> GaussianHead:
         head = self.heads[head_key(site)]
         assert isinstance(head, GaussianHead)
-        return draws.normal(like, self.per, head.axis)
+        return head
 
     def choose_fold(self, params: Mapping[str, Tensor], x: tuple[Tensor, ...]) -> None:
         """Fold at the first site if the model gives the same output as with a folded input."""
-        probe = _first_samples(x)
+        probe = first_samples(x)
 
         def logits_with(where: Literal["site", "input"]) -> Tensor:
             self.fold_at = where
@@ -155,35 +159,6 @@ class PerturbedForward:
         self.fold_at = "input" if reason else "site"
         if reason:
             log.info("draws are folded at the input, not at the first site: %s", reason)
-
-
-def probe_layers(
-    model: nn.Module,
-    x: tuple[Tensor, ...],
-    sites: tuple[str, ...],
-    mix_at: str | None,
-    embedding: str | None,
-) -> dict[str, Tensor]:
-    """Return the outputs of the named layers for two samples; raise if their order cannot work."""
-    others = [name for name in (mix_at, embedding) if name is not None and name not in sites]
-    names = (*sites, *dict.fromkeys(others))
-    with torch.no_grad(), evaluating(model), captured(model, names) as outputs:
-        call_model(model, _first_samples(x))
-    reached = list(outputs)
-    order = [name for name in reached if name in sites]
-    if tuple(order) != sites:
-        raise UnseenError(
-            f"forward reaches the sites in another order: name them as {', '.join(order)}"
-        )
-    if mix_at is not None and reached.index(mix_at) < reached.index(sites[-1]):
-        raise UnseenError(f'mixup.at "{mix_at}" is reached before the last site "{sites[-1]}"')
-    if embedding is not None and reached.index(embedding) < reached.index(sites[0]):
-        raise UnseenError(f'embedding "{embedding}" is reached before the first site "{sites[0]}"')
-    return outputs
-
-
-def _first_samples(x: tuple[Tensor, ...], n: int = 2) -> tuple[Tensor, ...]:
-    return map_inputs(Tensor.detach, take_rows(x, slice(n)))
 
 
 class _Pass:
@@ -238,7 +213,7 @@ class _Pass:
 
     def at_site(self, site: str, args: tuple[Any, ...], h: Tensor) -> Tensor:
         before, after = self.layout, self.layout_after_site(site)
-        x = args[0]
+        x = self.forward.head(site).input_of(args[0] if args else None, h)
         if h.shape[0] != before.total or x.shape[0] != before.total:
             raise UnseenError(
                 f'"{site}" maps {x.shape[0]} rows to {h.shape[0]} where the batch has '

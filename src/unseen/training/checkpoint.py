@@ -84,6 +84,11 @@ def save_method(
         more: further files by name, written with these.
         remove: files that do not belong to the new ones.
     """
+    if not net.is_built:
+        raise UnseenError(
+            "the layers that were left open are found in the first step: train before you save, or "
+            "call net.prepare((x, y))"
+        )
     state = net.state_dict()
     if bad := find_not_finite(state, dict(net.named_buffers())):
         raise UnseenError(
@@ -168,6 +173,7 @@ def load_method(
     settings = construct_settings(kind.settings_of(), saved, where, kind.name)
     with naming(where):
         net = kind(model, **settings, **given)
+    net.build_for(weights)
     load_weights(net, weights, folder / MODEL)
     if detector is not None:
         load_detector(net, folder / SOURCE, *detector)
@@ -240,11 +246,9 @@ def restore_training_state(net: Method, state: dict[str, Tensor], path: Path) ->
 
 
 def _restore(net: Method, state: dict[str, Tensor], path: Path) -> None:
-    load_weights(
-        net,
-        {name.removeprefix("net/"): t for name, t in state.items() if name.startswith("net/")},
-        path,
-    )
+    weights = {n.removeprefix("net/"): t for n, t in state.items() if n.startswith("net/")}
+    net.build_for(weights)
+    load_weights(net, weights, path)
     weights = {n: t for n, t in state.items() if n.startswith(("net/", "average/"))}
     if bad := find_not_finite(state, weights):
         raise UnseenError(_NOT_FINITE.format(path=path, name=bad))

@@ -34,6 +34,7 @@ from unseen.training.updates import Updates, train_mode
 log = logging.getLogger("unseen")
 
 PROBE = 128  # samples at most whose accuracy progress shows
+FEW = 8  # samples that show which layers a model runs
 PROBE_EVERY = 50  # steps between two looks at it: about 1 % of the time of standard training
 
 OnStep = Callable[[int, dict[str, float]], object]
@@ -99,6 +100,7 @@ def fit(
     file = None if checkpoint is None else check_path("checkpoint", checkpoint)
     if resume and file is None:
         raise UnseenError("resume=True needs the file to continue from: checkpoint=...")
+    _build(net, "loader", loader)
     history, batches = History(net), RepeatedLoader(loader)
     updates = Updates(net, loop, _check_schedule(schedule))
     saved = FitCheckpoint(file, net, updates, history, batches, schedule)
@@ -135,6 +137,13 @@ def fit(
     net.eval()
     calibrate(net, loader, held_out)
     return history
+
+
+def _build(net: Method, name: str, loader: Iterable[Any]) -> None:
+    """Find the layers that were left open, before an optimizer is asked for."""
+    if not net.is_built:
+        for batch in first_batches(name, loader, FEW):
+            net.prepare(batch.to(net.device))
 
 
 def _number_of_steps(loader: Iterable[Any], steps: int | None, epochs: int | None) -> int:
@@ -220,6 +229,7 @@ def calibrate(
     check_method(net)
     if score_at not in (None, *typing.get_args(ScoreAt)):
         raise UnseenError(f"score_at must be site or embedding, not {score_at!r}")
+    _build(net, "the training data", source)
     detector = net.detector if score_at is None else net.make_detector(score_at)
     net.detector = detector.calibrate(source, held_out)
     net.keep_held_out(held_out)

@@ -90,6 +90,7 @@ def train(
     loop = settings.loop
     torch.manual_seed(seed)
     net = method_class(task.model(**settings.model), **settings.method).to(target_device)
+    find_layers(net, task)
     train_mode(net)
     config = {
         **identity(task, net, preset, settings, seed),
@@ -301,6 +302,14 @@ def _random_state_kept(net: Method) -> Iterator[None]:
     devices = [net.device] if net.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         yield
+
+
+def find_layers(net: Method, task: Task) -> None:
+    """Find the layers that the task leaves open, on its first samples."""
+    if not net.is_built:
+        with _random_state_kept(net):  # a data set may draw random numbers
+            few = next(batches_of(load_split(task.source, "train"), 2))
+        net.prepare(few.to(net.device))
 
 
 def count_steps(task: Task, loop: LoopSettings) -> LoopSettings:
