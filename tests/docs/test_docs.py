@@ -75,7 +75,20 @@ def test_readme_picture_shows_the_published_results(monkeypatch):
         assert fingerprint in text, "run python docs/figures/overview.py"
 
 
-@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("name", ["huggingface_vit", "huggingface_text"])
+def test_example_of_transformers_runs(name, capsys):
+    """In this process: the import of transformers takes longer than the example."""
+    pytest.importorskip("transformers")
+    runpy.run_path(str(ROOT / "examples" / f"{name}.py"))
+    first, second, *_ = [line for line in capsys.readouterr().out.splitlines() if "score" in line]
+    assert "ALARM" not in first and "ALARM" in second
+
+
+@pytest.mark.parametrize(
+    "example",
+    sorted(p for p in (ROOT / "examples").glob("*.py") if "huggingface" not in p.stem),
+    ids=lambda p: p.stem,
+)
 def test_example_runs(example, tmp_path):
     result = start_script(example, folder=tmp_path).wait()
     assert result.returncode == 0, result.stderr
