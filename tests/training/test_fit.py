@@ -231,9 +231,50 @@ def test_augment_accepts_a_function():
 
 @pytest.mark.parametrize("method", ["uncertainty_guided", "gud", "m_ada"])
 def test_method_that_never_starts_warns(method, caplog):
-    net = unseen.METHODS[method](TinyNet(), sites=["conv1"], embedding="fc1")
+    settings = {"warmup": 100} if method == "uncertainty_guided" else {}
+    net = unseen.METHODS[method](TinyNet(), sites=["conv1"], embedding="fc1", **settings)
     unseen.fit(net, loader(), steps=2, progress=False)
     assert "this is ERM" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("steps", "given", "warmup", "rounds"),
+    [
+        (4, {}, 1, 1),
+        (4, {"warmup": 2}, 2, 1),
+        (4, {"adversary": Adversary(rounds=3, steps=1)}, 1, 3),
+        (4, {"adversary": None}, 1, None),
+    ],
+)
+def test_defaults_scale_with_the_length_of_a_fit(steps, given, warmup, rounds):
+    net = make(**given)
+    unseen.fit(net, loader(), steps=steps, progress=False)
+    assert net.warmup == warmup and getattr(net.adversary, "rounds", None) == rounds
+    unseen.fit(net, loader(), steps=1, progress=False)
+    assert net.warmup == warmup  # of the whole training, not of its parts
+    long = make()
+    long.adjust_to(500)
+    assert long.warmup == 100 and long.adversary.rounds == 10
+
+
+def test_method_that_ends_below_erm_is_warned_about(caplog):
+    class Forgetful(unseen.ERM):
+        name, warmup = "forgetful", 30
+
+        def step(self, batch):
+            logs = super().step(batch)
+            if self.steps_done > self.warmup:
+                torch.nn.init.zeros_(self.model.fc2.weight)
+            return logs
+
+    torch.manual_seed(0)
+    net = Forgetful(TinyNet(), lr=0.05)
+    unseen.fit(net, loader(), steps=31, held_out=loader(), progress=False)
+    assert "for ERM at the end of the warm-up (step 30)" in caplog.text
+    assert "Raise steps; or lower noise.scale" in caplog.text
+    caplog.clear()
+    unseen.fit(make(lr=0.01), loader(), steps=40, held_out=loader(), progress=False)
+    assert "end of the warm-up" not in caplog.text
 
 
 def test_fine_tuning_refuses_invalid_labels():

@@ -10,7 +10,9 @@ the paper leaves them open.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -40,13 +42,17 @@ from unseen.nn.random import Draws, draw_mixing, fresh_seeds
 from unseen.nn.rows import fold
 from unseen.schema.flat_settings import nest_settings
 
+log = logging.getLogger("unseen")
+
+FULL_LENGTH = 500  # steps from which on the defaults are as they are written
+
 
 class UncertaintyGuided(NoisyMethod):
     """Learned feature noise and label mixup, a meta step over both, and a one-pass score.
 
     sites: layers whose outputs are perturbed; "auto" for the first one that the model runs.
     draws: Monte-Carlo draws of the noise per step (K).
-    warmup: steps of ERM before the first perturbed one.
+    warmup: steps of ERM before the first perturbed one; by default a fifth of a short fit.
     meta: "first" or "second" order meta step; None learns S and S+ together.
     inner_lr: size of the inner step; None for `lr`.
     reduction: of the distance and the KL term over features: "mean", or "sum" as printed.
@@ -63,6 +69,7 @@ class UncertaintyGuided(NoisyMethod):
     # Runs from before these settings existed, in the flat names of their time.
     legacy_defaults: ClassVar[dict[str, Any]] = {"noise_sign": "positive"}
     migrate_settings = staticmethod(nest_settings)
+    _given: frozenset[str] = frozenset()  # the settings that are not defaults
 
     @accept_flat_settings
     def __init__(
@@ -264,6 +271,21 @@ class UncertaintyGuided(NoisyMethod):
 
     def optimizers(self) -> dict[str, torch.optim.Optimizer]:
         return {"model": self.model_optimizer}
+
+    def adjust_to(self, steps: int) -> None:
+        """Shorten the warm-up and the adversary of a fit of less than 500 steps.
+
+        The defaults are for longer trainings: they left a short one no time to recover.
+        """
+        share = min(1.0, steps / FULL_LENGTH)
+        if int(self.steps_done) or share == 1:
+            return
+        if "warmup" not in self._given:
+            self.warmup = round(share * self.warmup)
+        adversary = self.adversary
+        if "adversary" not in self._given and adversary is not None and adversary.rounds:
+            self.adversary = replace(adversary, rounds=max(1, round(share * adversary.rounds)))
+        log.info("%d steps: warmup=%d, adversary=%s", steps, self.warmup, self.adversary)
 
     def warnings(self, steps: int) -> list[str]:
         if int(self.steps_done) + steps > self.warmup:

@@ -191,6 +191,7 @@ def accept_flat_settings(init: Callable[..., None]) -> Callable[..., None]:
                 stacklevel=2,
             )
             settings = _build_groups(settings, old)
+        object.__setattr__(self, "_given", frozenset(settings))
         init(self, model, **_construct_groups(type(self), settings))
 
     return wrapper

@@ -291,7 +291,9 @@ class _Pass:
                 if isinstance(logits, Tensor)
                 else type(logits).__name__
             )
-            raise UnseenError(f"the model must return logits (N, C, ...), it returned {kind}")
+            raise UnseenError(
+                f"the model must return logits (N, C) or (N, C, H, W), it returned {kind}"
+            )
         layout = self.layout
         if logits.shape[0] != layout.total:
             raise UnseenError(

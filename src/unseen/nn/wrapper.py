@@ -158,6 +158,9 @@ class ModelWrapper(HasObjective, GradientSteps, nn.Module):
         logits: Tensor = call_for_logits(self.model, x, self.output_reader, params)
         return logits
 
+    def adjust_to(self, steps: int) -> None:
+        """Scale defaults with the length of a fit; settings that were given stay."""
+
     @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device

@@ -29,6 +29,7 @@ from unseen.training.loop import LR_SCHEDULES, Schedule, training_steps
 from unseen.training.machine import pick_device
 from unseen.training.progress import TrainingProgress
 from unseen.training.repeated import RepeatedLoader
+from unseen.training.steadiness import Steadiness
 from unseen.training.updates import Updates, train_mode
 
 log = logging.getLogger("unseen")
@@ -100,6 +101,7 @@ def fit(
     file = None if checkpoint is None else check_path("checkpoint", checkpoint)
     if resume and file is None:
         raise UnseenError("resume=True needs the file to continue from: checkpoint=...")
+    net.adjust_to(total)
     _build(net, "loader", loader)
     history, batches = History(net), RepeatedLoader(loader)
     updates = Updates(net, loop, _check_schedule(schedule))
@@ -109,7 +111,8 @@ def fit(
         log.warning(warning)
     train_mode(net)
     watched = ("loader", loader) if held_out is None else ("held_out", held_out)
-    probe = first_batches(*watched, PROBE) if progress else []
+    steadiness = Steadiness(net, total)
+    probe = first_batches(*watched, PROBE) if progress or steadiness.step else []
     moved = (augment_batch(batch.to(net.device), augment) for batch in batches)
     shown = TrainingProgress(net.name, total, first, quiet=not progress)
     with updates.running(first) as schedulers:
@@ -123,11 +126,15 @@ def fit(
             skipped=lambda: updates.skipped,
         ):
             numbers = _numbers(logs)
-            if probe and (step % PROBE_EVERY == 0 or step == total):
+            if probe and _is_watched(step, total, steadiness.step, progress):
                 name = "accuracy" if net.objective.classifies else "loss"
                 with updates.averaged():
                     value = accuracy_on(net, probe) if name == "accuracy" else loss_on(net, probe)
                 numbers[f"source_{name}"] = shown.metrics[f"source {name}"] = value
+                if step == steadiness.step:
+                    steadiness.before = value
+                if step == total and (problem := steadiness.warning(value)):
+                    log.warning(problem)
             history.add(step, numbers)
             if saved.due_at(step):
                 saved.write(step)
@@ -172,6 +179,10 @@ def _check_schedule(schedule: Schedule) -> Schedule:
         f"schedule must be constant, {', '.join(LR_SCHEDULES)}, or a function from the fraction of "
         f"training done to the fraction of the learning rate left, not {schedule!r}"
     )
+
+
+def _is_watched(step: int, total: int, warmup: int | None, progress: bool) -> bool:
+    return step in (warmup, total) or (progress and step % PROBE_EVERY == 0)
 
 
 def _numbers(logs: dict[str, Tensor]) -> dict[str, float]:
