@@ -111,7 +111,7 @@ def fit(
         log.warning(warning)
     train_mode(net)
     watched = ("loader", loader) if held_out is None else ("held_out", held_out)
-    steadiness = Steadiness(net, total)
+    steadiness = Steadiness(net, total, history)
     probe = first_batches(*watched, PROBE) if progress or steadiness.step else []
     moved = (augment_batch(batch.to(net.device), augment) for batch in batches)
     shown = TrainingProgress(net.name, total, first, quiet=not progress)

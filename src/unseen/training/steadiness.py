@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from unseen.api import Method
+from unseen.training.history import History
 
 TOLERATED = 0.02  # loss of accuracy, on the few samples that are watched
 TOLERATED_RATIO = 1.1  # of losses
@@ -16,11 +17,14 @@ class Steadiness:
     `step` is the last step of the warm-up, None if the fit does not pass it.
     """
 
-    def __init__(self, net: Method, total: int) -> None:
-        left = getattr(net, "warmup", 0) - int(net.steps_done)
+    def __init__(self, net: Method, total: int, history: History) -> None:
+        done = len(history)  # of a fit that is resumed
+        left = getattr(net, "warmup", 0) - int(net.steps_done) + done
         self.step = left if 0 < left < total else None
         self.classifies = net.objective.classifies
-        self.before = math.nan
+        name = "source_accuracy" if self.classifies else "source_loss"
+        known = name in history.columns and left <= done
+        self.before = history[name][left - 1] if self.step and known else math.nan
 
     def warning(self, after: float) -> str | None:
         """Return what to do if the method ends worse on the source than ERM was."""
