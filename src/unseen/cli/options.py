@@ -17,6 +17,7 @@ from unseen.api import Task
 from unseen.cli.output import emit as emit
 from unseen.cli.output import stdout_for_results_only as stdout_for_results_only
 from unseen.errors import UnseenError
+from unseen.methods import method_named
 from unseen.tasks import task_named
 from unseen.tasks.own_files import task_of_run
 from unseen.training.run import Run
@@ -70,12 +71,15 @@ class RunData:
         the run's own data in another place. By default the data that the run was trained on.
     model
         The network that the run was trained with, as package.module:function.
+    method
+        Your own method that the run was trained with, as package.module:Class.
     trust_code
-        Import the network that the run names.
+        Import the network and the method that the run names.
     """
 
     data: Path | None = None
     model: str | None = None
+    method: str | None = None
     trust_code: Annotated[bool, Flag] = False
 
 
@@ -132,6 +136,7 @@ def task_of(run: Run, name: str | None, own: RunData | None = None, *, pool: boo
         pool: split targets of one's own data that have no splits into halves, for adaptation.
     """
     config, own = run.config, own or RunData()
+    _import_method(run, config.get("method_word"), own)
     if config.get("data") is not None:
         if name is not None:
             raise UnseenError(f"{run.folder} was trained on --data: leave out --task")
@@ -154,6 +159,20 @@ def task_of(run: Run, name: str | None, own: RunData | None = None, *, pool: boo
             f"{run.folder} was trained on your own task {recorded}: add --task {recorded}"
         )
     return task_named(recorded if name is None else name)
+
+
+def _import_method(run: Run, recorded: str | None, own: RunData) -> None:
+    """Import the user's own method of a run, if an option allows it."""
+    if recorded is None:
+        if own.method is not None:
+            raise UnseenError(f"{run.folder} was trained with a built-in method: omit --method")
+        return
+    if own.method is None and not own.trust_code:
+        raise UnseenError(
+            f"{run.folder} was trained with your own method {recorded}: add --method {recorded}, "
+            "or --trust-code"
+        )
+    method_named(own.method or recorded)
 
 
 def task_title(result: dict[str, Any]) -> str:

@@ -44,7 +44,7 @@ def train(
     out
         Folder of the run; must be new or empty unless --resume is given.
     method
-        A name from `unseen methods`.
+        A name from `unseen methods`, or your own class as package.module:Class.
     preset
         A named group of settings of the task: fast, reference or paper.
     augment

@@ -143,9 +143,9 @@ def method_config(net: Method) -> dict[str, Any]:
 
 def migrate_method_config(config: dict[str, Any], where: str) -> dict[str, Any]:
     """Return the content of a config.json in the current format."""
-    from unseen.methods import METHODS
+    from unseen.methods import find_method
 
-    method = METHODS.get(str(config.get("method")))
+    method = find_method(str(config.get("method")))
     return migrate_config(config, where, getattr(method, "migrate_settings", None))
 
 

@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 
 from unseen.api import Method, Task
 from unseen.errors import UnseenError
-from unseen.methods import METHODS
+from unseen.methods import find_method
 from unseen.schema import group_unions, merge, plain
 from unseen.schema.migration import FORMAT
 from unseen.training.checkpoint import migrate_method_config
@@ -81,7 +81,7 @@ def difference(before: dict[str, Any], config: dict[str, Any]) -> tuple[str, Any
 
 def _with_defaults(before: dict[str, Any], config: dict[str, Any]) -> Any:
     """Return a run's settings, with today's defaults for those that are newer than the run."""
-    settings, method = before["settings"], METHODS.get(config["method"])
+    settings, method = before["settings"], find_method(config["method"])
     if method is None or not isinstance(settings, Mapping) or before["method"] != config["method"]:
         return settings
     parameters = method.settings_of()

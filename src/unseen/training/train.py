@@ -95,6 +95,7 @@ def train(
     config = {
         **identity(task, net, preset, settings, seed),
         "task_word": task_word or task.name,
+        **({"method_word": method} if ":" in method else {}),
         "class_names": list(task.class_names),
         **task.record,
         "command": _command(),
