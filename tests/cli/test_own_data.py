@@ -94,13 +94,6 @@ def test_adapt_splits_a_target_into_halves(run, folders):
     assert shown.returncode == 2 and "no labels" in shown.stderr
 
 
-def test_report_judges_other_data_first(run, folders, tmp_path):
-    done = unseen("report", run, "--data", folders / "new", "--out", tmp_path / "out")
-    assert done.returncode == 0, done.stderr
-    assert "unseen: new: " in done.stderr
-    assert "new" in (tmp_path / "out" / "report.html").read_text()
-
-
 def test_changed_source_is_refused_and_moved_source_is_found(folders, tmp_path):
     import shutil
 

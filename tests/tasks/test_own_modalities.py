@@ -74,7 +74,7 @@ def test_sounds_become_spectrograms_of_one_length(tmp_path, ending):
 def test_broken_sound_is_listed(tmp_path):
     root = write_sounds(tmp_path / "tones")
     (root / "low" / "0.wav").write_bytes(b"RIFF????WAVE")
-    with pytest.raises(DataProblems, match="unreadable sounds: 1\n  low/0.wav"):
+    with pytest.raises(DataProblems, match=r"unreadable sounds: 1\n  low/0.wav"):
         open_collection(DataOptions(str(root)))
 
 
@@ -82,10 +82,12 @@ def test_broken_sound_is_listed(tmp_path):
 
 
 def test_texts_become_words_of_the_training_split_only(tmp_path):
+    # fmt: off
     rows = [[f"a fine {w} day", "good", "web", s] for w, s in
-            (("sunny", "train"), ("warm", "train"), ("calm", "val"), ("soft", "test"))]  # fmt: skip
+            (("sunny", "train"), ("warm", "train"), ("calm", "val"), ("soft", "test"))]
     rows += [[f"an awful {w} day", "bad", "web", s] for w, s in
-             (("rainy", "train"), ("cold", "train"), ("loud", "val"), ("hard", "test"))]  # fmt: skip
+             (("rainy", "train"), ("cold", "train"), ("loud", "val"), ("grim", "test"))]
+    # fmt: on
     rows += [["fine fine", "", "phone", ""], ["unseenword", "", "phone", ""]]
     path = write_rows(tmp_path / "reviews.csv", ["text", "label", "domain", "split"], rows)
     task = task_from_files(str(path))

@@ -15,6 +15,8 @@ from pydantic import AfterValidator, AllowInfNan, Field, Strict
 
 from unseen.api import Task
 from unseen.data.location import MissingData
+from unseen.data.own_files.labels import SEPARATOR
+from unseen.data.own_files.options import DataOptions
 from unseen.errors import UnseenError
 from unseen.experiments.published_runs import (
     Key,
@@ -27,6 +29,7 @@ from unseen.experiments.published_runs import (
 from unseen.methods import method_named
 from unseen.schema import Section, merge, read_toml, validate
 from unseen.tasks import task_named
+from unseen.tasks.own_files import data_word
 from unseen.training.batches import load_split
 from unseen.training.config import resolve
 from unseen.training.identity import TRAINED_ON, identity, trained_on
@@ -72,10 +75,32 @@ class Row(Section):
         return self.method if self.setting == "default" else f"{self.method}, {self.setting}"
 
 
+class GridData(Section):
+    """One's own data and network, as the options of `unseen train --data`."""
+
+    path: Name
+    source: Name | None = None
+    resize: Name | None = None
+    labels: Name | None = None
+    separator: Name = SEPARATOR
+    seconds: float | None = None
+    split_seed: Annotated[int, Strict(), Field(ge=0)] = 0
+    allow_duplicates: bool = False
+    model: Name | None = None
+    sites: Name | None = None
+    embedding: Name | None = None
+
+    def word(self) -> str:
+        """Return the word of the task."""
+        values = self.model_dump()
+        network = {name: values.pop(name) for name in ("model", "sites", "embedding")}
+        return data_word(DataOptions(**values), **network)
+
+
 class GridSettings(Section):
     """What grids of runs and grids of adaptations have in common."""
 
-    task: Name
+    task: Name | None = None
     variants: Annotated[tuple[Name, ...], AfterValidator(distinct)] = ()
     preset: Name = "fast"
     seeds: Seeds = (0, 1, 2)
@@ -84,6 +109,7 @@ class GridSettings(Section):
     set: SettingsTable = Field(default_factory=dict)
     samples: Count | None = None
     averages: dict[str, Annotated[list[Name], Field(min_length=1)]] = Field(default_factory=dict)
+    data: Name | GridData | None = None  # manifest or folder of one's own, instead of a task
 
 
 class GridFile(GridSettings):
@@ -168,7 +194,7 @@ def make_grid(path: Path, content: GridSettings, rows: Sequence[Row], command: s
         raise UnseenError(f'{path}: "average" is over all domains: choose another name')
     grid = Grid(
         path=path,
-        task=content.task,
+        task=_task_word(path, content),
         rows=tuple(rows),
         variants=content.variants,
         preset=content.preset,
@@ -182,6 +208,19 @@ def make_grid(path: Path, content: GridSettings, rows: Sequence[Row], command: s
     )
     plan_runs(grid)  # checks the settings of every row
     return grid
+
+
+def _task_word(path: Path, content: GridSettings) -> str:
+    if content.task is None and content.data is None:
+        raise UnseenError(f"{path}: task is missing: name one, or your own data with data = ...")
+    if content.task is not None and content.data is not None:
+        raise UnseenError(f"{path}: give either task or data, not both")
+    if content.data is None:
+        return str(content.task)
+    if content.variants:
+        raise UnseenError(f"{path}: data has no variants")
+    data = GridData(path=content.data) if isinstance(content.data, str) else content.data
+    return data.word()
 
 
 def with_seeds(grid: Grid, seeds: Sequence[int]) -> Grid:
@@ -240,7 +279,10 @@ def plan_runs(grid: Grid) -> list[PlannedRun]:
     planned = []
     for word in grid.tasks:
         task = task_named(word)
-        folder, domains = grid.runs / word.partition("/")[2], tuple(d.name for d in task.targets)
+        domains = labelled_targets(task)
+        folder = grid.runs / word.partition("/")[2]
+        if not domains:
+            raise UnseenError(f"{grid.path}: the data have no labelled domain beside the source")
         for name, row in _folder_names(grid).items():
             try:
                 method = method_named(row.method)
@@ -253,6 +295,7 @@ def plan_runs(grid: Grid) -> list[PlannedRun]:
             for seed in grid.seeds:
                 config = {
                     **identity(task, net, grid.preset, chosen, seed),
+                    **task.record,
                     **grid.data_here.get(word, {}),
                 }
                 earlier = find_published(
@@ -261,6 +304,12 @@ def plan_runs(grid: Grid) -> list[PlannedRun]:
                 at = folder / f"{name}-seed{seed}"
                 planned.append(PlannedRun(word, row, seed, at, config, domains, warnings, earlier))
     return sorted(planned, key=lambda run: grid.seeds.index(run.seed))  # keeps the order of rows
+
+
+def labelled_targets(task: Task) -> tuple[str, ...]:
+    """Return the unseen domains that a metric can be computed on."""
+    unlabelled = task.record.get("data", {}).get("unlabelled", ())
+    return tuple(d.name for d in task.targets if d.name not in unlabelled)
 
 
 def _folder_names(grid: Grid) -> dict[str, Row]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from unseen.checks import check_int
 from unseen.experiments.evaluate import SUBSAMPLE_METRIC, evaluate
-from unseen.experiments.grid import Grid, PlannedRun, plan_runs
+from unseen.experiments.grid import Grid, PlannedRun, labelled_targets, plan_runs
 from unseen.experiments.published_runs import check_nothing_lost
 from unseen.experiments.workers import Job, run_jobs
 from unseen.files import is_locked, locked
@@ -135,7 +135,7 @@ def _facts(grid: Grid) -> dict[str, Any]:
         "samples": grid.samples,
         "averages": grid.averages,
         "variants": {
-            task.variant: {"source": task.source.name, "domains": [d.name for d in task.targets]}
+            task.variant: {"source": task.source.name, "domains": list(labelled_targets(task))}
             for task in tasks
         },
     }

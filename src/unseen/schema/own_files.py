@@ -22,6 +22,7 @@ class RecordedData(Section):
     digest: Name  # of the rows of the source
     source: Name
     targets: list[Name]
+    unlabelled: list[Name] = []  # noqa: RUF012  targets without any label
     modality: Literal["image", "sound", "text", "array", "table"]
     labels: Literal["classes", "several", "number", "map"]
     classes: list[StrictStr]

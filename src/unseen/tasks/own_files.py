@@ -127,6 +127,9 @@ def task_from_files(
         name=made.manifest.name,
         digest=made.digest(),
         targets=[name for name in made.domains if name != made.source],
+        unlabelled=[
+            n for n in made.domains if not any(r.label for r in made.rows if r.domain == n)
+        ],
         reader=data.reader.state(),
         network=model if isinstance(model, str) else None,
         own_network=model is not None,

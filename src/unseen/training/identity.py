@@ -76,7 +76,7 @@ def difference(before: dict[str, Any], config: dict[str, Any]) -> tuple[str, Any
     if old is not None and new is not None and old != new:  # older runs do not record it
         return TRAINED_ON, old, new
     old, new = ((c.get("data") or {}).get("digest") for c in (before, config))
-    return None if old == new else ("data", old, new)
+    return ("data", old, new) if None not in (old, new) and old != new else None
 
 
 def _with_defaults(before: dict[str, Any], config: dict[str, Any]) -> Any:
