@@ -130,6 +130,22 @@ def test_own_network_is_imported_only_with_permission(folders, tmp_path):
     assert len(own_images.built) > calls
 
 
+def test_own_network_without_types_or_sites_is_trained(folders, tmp_path):
+    settings = [word for word in QUICK if word != "width=0.0625"][:-1]
+    words = (
+        "--data",
+        folders / "photos",
+        "--model",
+        "own_images:untyped",
+        "--out",
+        tmp_path / "run",
+    )
+    done = unseen("train", *words, *settings, "--set", "width=3")
+    assert done.returncode == 0, done.stderr
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["model"]["width"] == 3 and config["settings"]["sites"] == ["conv"]
+
+
 def test_problems_exit_with_2_and_write_nothing(folders, tmp_path):
     root = write_images(tmp_path / "set", 3)
     Image.new("RGB", (3, 3)).save(root / "dot" / "0.png")

@@ -223,3 +223,51 @@ def test_data_of_another_kind_than_the_run_are_refused(tmp_path):
     short = write_rows(tmp_path / "s.csv", ["a"], [[1]])
     done = unseen("evaluate", tmp_path / "run", "--data", short)
     assert done.returncode == 2 and "lacks feature columns of the run: b" in done.stderr
+
+
+# ---- several labels, numbers
+
+
+def read_predictions(run, data, out):
+    done = unseen("predict", run, "--data", data, "--out", out)
+    assert done.returncode == 0, done.stderr
+    return list(csv.DictReader(out.open()))
+
+
+def test_several_labels_train_with_their_loss_and_metric(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 2)).round(4)
+    labels = ["|".join(n for n, v in zip("pq", row, strict=True) if v > 0) or "|" for row in x]
+    rows = [[*map(float, row), label] for row, label in zip(x, labels, strict=True)]
+    path = write_rows(tmp_path / "t.csv", ["a", "b", "label"], rows)
+    task = task_from_files(str(path))
+    assert (task.metric, task.loss, task.class_names) == ("map", "bce", ("p", "q"))
+    data = task.source.load("train")
+    row = data.rows[0]
+    assert data[0][1].tolist() == [float(v > 0) for v in x[row]]
+    result = trained(path, tmp_path / "run", "--set", "steps=60", "--set", "lr=0.01")
+    assert result["source"]["map"] > 0.8
+    target = write_rows(tmp_path / "new.csv", ["a", "b"], [[3, 3], [-3, -3], [3, -3]])
+    evaluated = unseen("evaluate", tmp_path / "run", "--data", target, "--json").json()
+    assert evaluated["domains"]["new"] == {"map": None, "n": 3}
+    predicted = read_predictions(tmp_path / "run", target, tmp_path / "p.csv")
+    assert [row["prediction"] for row in predicted] == ["p|q", "", "p"]
+    scored = unseen("score", tmp_path / "run", "--data", target, "--json").json()
+    assert scored["verdict"] in ("ok", "shifted", "unknown")
+
+
+def test_numbers_with_decimals_are_a_regression(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 2)).round(4)
+    rows = [[*map(float, row), f"{row[0] - row[1]:.3f}"] for row in x]
+    path = write_rows(tmp_path / "t.csv", ["a", "b", "label"], rows)
+    task = task_from_files(str(path))
+    assert (task.metric, task.loss, task.classes, task.class_names) == ("mae", "mse", 1, ())
+    result = trained(path, tmp_path / "run", "--set", "steps=80", "--set", "lr=0.01")
+    assert result["source"]["mae"] < 0.6
+    target = write_rows(tmp_path / "new.csv", ["a", "b"], [[1, -1], [-1, 1]])
+    high, low = read_predictions(tmp_path / "run", target, tmp_path / "p.csv")
+    assert float(high["prediction"]) > 1 > -1 > float(low["prediction"])
+    evaluated = unseen("evaluate", tmp_path / "run", "--data", target, "--json").json()
+    assert evaluated["domains"]["new"] == {"mae": None, "n": 2}
+    assert task_from_files(DataOptions(str(path), labels="number")).metric == "mae"

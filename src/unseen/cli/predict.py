@@ -37,7 +37,8 @@ def predict(
     domain
         A domain of the task; "source" is the held-out source. Optional if there is one unseen.
     out
-        CSV file: sample, prediction, probability, correctness, rejected.
+        CSV file: sample, prediction, probability, correctness, rejected; for several labels and
+        numbers, sample and prediction.
     reject_rate
         Part of the samples to hand to a person: those least likely to be correct.
     """
@@ -46,11 +47,11 @@ def predict(
     domain = only_domain(chosen, domain)
     result = predict_domain(finished, chosen, domain, out, reject_rate=reject_rate, device=device)
     if not emit(result, json_):
-        rows = [
-            ["samples", str(result["n"])],
-            ["handed to a person", str(result["rejected"])],
-            ["expected accuracy of the rest", percent(result["expected_accuracy_of_kept"])],
-        ]
+        rows = [["samples", str(result["n"])]]
+        if "rejected" in result:
+            kept = percent(result["expected_accuracy_of_kept"])
+            rows.append(["handed to a person", str(result["rejected"])])
+            rows.append(["expected accuracy of the rest", kept])
         if "accuracy" in result:
             rows.append(["accuracy of all", percent(result["accuracy"])])
             rows.append(["accuracy of the rest", percent(result["accuracy_of_kept"])])

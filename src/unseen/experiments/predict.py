@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from unseen.api import Task
+from unseen.api import Method, Task
 from unseen.checks import check_number
 from unseen.errors import UnseenError
 from unseen.experiments.run_estimator import estimator_of
@@ -33,9 +33,11 @@ def predict_domain(
     """
     if check_number("reject_rate", reject_rate, 0) >= 1:
         raise UnseenError(f"reject_rate must lie in [0, 1), not {reject_rate}")
-    if task.metric != "accuracy":
+    if task.metric == "miou":
         raise UnseenError(f"predict writes classes of samples; {task.name} predicts maps")
     net = run.load(task, device)
+    if task.metric != "accuracy":
+        return _predict_values(net, task, domain, out, reject_rate)
     estimator = estimator_of(run, task, net)
     data = load_split(task.domain(domain), "test")
     ignore = net.ignore_label
@@ -74,3 +76,32 @@ def predict_domain(
         result["accuracy"] = float(correct.mean())
         result["accuracy_of_kept"] = float(correct[~rejected].mean())
     return result
+
+
+def _predict_values(
+    net: Method, task: Task, domain: str, out: Path, reject_rate: float
+) -> dict[str, Any]:
+    """Write the labels whose probability is at least a half, or the numbers, of each sample."""
+    if reject_rate:
+        raise UnseenError("reject_rate is for predictions of one class; leave it out")
+    data = load_split(task.domain(domain), "test")
+    outputs = torch.cat([net.predict(batch.x).cpu() for batch in batches_of(data)]).flatten(1)
+    samples = sample_names(data, torch.arange(len(outputs)))
+    if task.metric == "map":
+        labels = task.class_names or tuple(map(str, range(task.classes)))
+        rows = (
+            ("|".join(n for n, p in zip(labels, row, strict=True) if p >= 0.5), *map(_short, row))
+            for row in outputs.sigmoid().tolist()
+        )
+        header = ["sample", "prediction", *(f"probability of {name}" for name in labels)]
+    else:
+        rows = (tuple(map(_short, row)) for row in outputs.tolist())
+        several = outputs.shape[1] > 1
+        header = ["sample", *(f"prediction {i}" for i in range(outputs.shape[1]))]
+        header = header if several else ["sample", "prediction"]
+    write_csv(out, header, ((n, *row) for n, row in zip(samples, rows, strict=True)))
+    return {"domain": domain, "out": str(out), "n": len(outputs), "reject_rate": reject_rate}
+
+
+def _short(value: float) -> str:
+    return f"{value:.6g}"

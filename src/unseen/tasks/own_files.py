@@ -33,7 +33,8 @@ log = logging.getLogger("unseen")
 NAME = "own_data"  # of every task made of files; its variant is the name of the data
 WORD = "data:"  # start of the word of such a task
 BATCH = 32
-METRICS = {"classes": "accuracy", "map": "miou"}
+METRICS = {"classes": "accuracy", "several": "map", "number": "mae", "map": "miou"}
+LOSSES = {"several": "bce", "number": "mse"}  # others have the default
 
 
 class OpenedData:
@@ -112,11 +113,6 @@ def task_from_files(
     options = DataOptions(options) if isinstance(options, str) else options
     data = OpenedData(lambda: open_collection(options), None, None)
     made = data.collection
-    if made.label_kind not in METRICS:
-        raise UnseenError(
-            f"{options.path}: labels of kind {made.label_kind} cannot be trained on yet: use "
-            "--labels classes, or unseen.fit in Python"
-        )
     log.info("%s", describe_source(made))
     network = _network(model, data.reader.shape, data.trained)
     chosen = network.sites if sites is None else sites
@@ -227,7 +223,7 @@ def _network(
     if model is None:
         return default_network(trained.modality, trained.labels, shape, outputs)
     factory = own_network(model, shape, outputs) if isinstance(model, str) else model
-    return Network(factory, "auto", None)
+    return Network(factory, "auto", "auto")
 
 
 def _recorded_factory(
@@ -266,7 +262,7 @@ def _task(
     return Task(
         name=NAME,
         variant=known.name,
-        summary=f"{known.name}: {known.modality}, {classes} classes, trained on {known.source}",
+        summary=f"{known.name}: {known.modality}, labels: {known.labels}; source: {known.source}",
         source=Domain(known.source, partial(source.load, known.source)),
         targets=tuple(Domain(name, partial(data.load, name)) for name, data in targets),
         classes=classes,
@@ -275,6 +271,7 @@ def _task(
         sites=tuple(known.sites) if isinstance(known.sites, list) else known.sites,  # type: ignore[arg-type]
         embedding=known.embedding,  # type: ignore[arg-type]
         ignore_label=IGNORED_PIXEL if known.labels == "map" else IGNORED,
+        loss=LOSSES.get(known.labels, "cross_entropy"),  # type: ignore[arg-type]
         metric=METRICS[known.labels],  # type: ignore[arg-type]
         presets={"fast": fast, "reference": {**fast, "steps": 6000}},
         record={"data": known.model_dump()},

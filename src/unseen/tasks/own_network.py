@@ -86,10 +86,7 @@ def own_network(spec: str, shape: tuple[int, ...], outputs: int) -> Factory:
     """
     function = import_own(spec, "a function that returns a model")
     values = dict(zip(GIVEN, (outputs, outputs, shape, shape), strict=True))
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        parameters = []
+    parameters = _parameters(function)
     given = {p.name: values[p.name] for p in parameters if p.name in values}
 
     def own(*, pretrained: str = "", **settings: Any) -> nn.Module:
@@ -103,12 +100,28 @@ def own_network(spec: str, shape: tuple[int, ...], outputs: int) -> Factory:
         return _with_weights(model, pretrained)
 
     known = {*given, "pretrained"}
-    settings = [p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in known]
+    settings = [
+        p.replace(annotation=type(p.default)) if isinstance(p.annotation, str) else p
+        for p in parameters
+        if p.kind is p.KEYWORD_ONLY and p.name not in known
+    ]
     pretrained = inspect.Parameter(
         "pretrained", inspect.Parameter.KEYWORD_ONLY, default="", annotation=str
     )
     own.__signature__ = inspect.Signature([*settings, pretrained])  # type: ignore[attr-defined]
     return own
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Return the parameters of a user's function; annotations that cannot be resolved are left."""
+    for resolve in (True, False):
+        try:
+            return list(inspect.signature(function, eval_str=resolve).parameters.values())
+        except (NameError, AttributeError):
+            continue
+        except (TypeError, ValueError):  # a builtin
+            break
+    return []
 
 
 def _with_weights(model: nn.Module, pretrained: str) -> nn.Module:

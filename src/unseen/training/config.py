@@ -81,9 +81,11 @@ def model_settings(task: Task) -> dict[str, inspect.Parameter]:
         )
     except (ValueError, TypeError):  # a builtin has no signature
         return {}
-    return {
-        name: p for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY and _has_default(p)
+    typed = {
+        n: p.replace(annotation=type(p.default)) if p.annotation is p.empty else p
+        for n, p in parameters.items()
     }
+    return {n: p for n, p in typed.items() if p.kind is p.KEYWORD_ONLY and _has_default(p)}
 
 
 def _has_default(parameter: inspect.Parameter) -> bool:

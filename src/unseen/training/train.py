@@ -278,7 +278,7 @@ class _Training:
         """Return fixed source samples for snapshots, and a held-out part to watch the metric on."""
         with _random_state_kept(self.net):  # a data set may draw random numbers
             few = max(1, min(SNAPSHOT_SAMPLES, evaluation_size(self.source) // 4))
-            fixed = next(batches_of(self.source, few)).to(self.net.device)
+            fixed = next(batches_of(self.source, few, limit=few)).to(self.net.device)
             total = len(self.held_out)  # type: ignore[arg-type]
             order = torch.randperm(total, generator=torch.Generator().manual_seed(0))
             size = min(SNAPSHOT_SAMPLES, evaluation_size(self.held_out))
@@ -309,7 +309,7 @@ def find_layers(net: Method, task: Task) -> None:
     """Find the layers that the task leaves open, on its first samples."""
     if not net.is_built:
         with _random_state_kept(net):  # a data set may draw random numbers
-            few = next(batches_of(load_split(task.source, "train"), 2))
+            few = next(batches_of(load_split(task.source, "train"), 2, limit=2))
         net.prepare(few.to(net.device))
 
 
