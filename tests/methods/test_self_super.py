@@ -11,7 +11,8 @@ from unseen import UnseenError
 from unseen.api import Batch
 from unseen.functional.losses import cross_entropy
 from unseen.methods.self_super import SelfSuper, rotate, rotation_labels
-from unseen.nn.heads import EmbeddingHead, embed, width_at
+from unseen.nn.heads import EmbeddingHead, embed
+from unseen.nn.places import width_at
 
 
 def slopes(seed: int, n: int = 8) -> Batch:

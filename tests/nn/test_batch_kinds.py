@@ -18,6 +18,8 @@ import unseen
 from unseen import ERM, UncertaintyGuided, UnseenError
 from unseen.adaptation import ADAPTATIONS, fine_tune
 from unseen.api import Batch
+from unseen.detection.sampling import pad_alike, random_samples
+from unseen.detection.synthetic_shifts import shifts_for
 from unseen.methods import METHODS
 from unseen.nn.calls import bind, logits_from
 from unseen.nn.inputs import Inputs, inputs, take_rows
@@ -235,3 +237,46 @@ def test_inputs_survive_copies_and_keep_what_has_no_row_for_each_sample():
     part = take_rows(x, slice(2))
     assert part.names == x.names and len(part[0]) == 2 and len(part[1]) == 3
     assert bind(TinyNet(), Inputs([X], ["pixels"])).names == ()
+
+
+class Words(nn.Module):
+    """The mean of the words that a padding mask keeps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.fc = nn.Embedding(20, 6), nn.Linear(6, 3)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        mask = attention_mask.unsqueeze(2)
+        return self.fc((self.words(input_ids) * mask).sum(1) / mask.sum(1))
+
+
+def padded(n: int, length: int) -> dict[str, Tensor]:
+    g = torch.Generator().manual_seed(length)
+    mask = (torch.arange(length) < torch.randint(2, length + 1, (n, 1), generator=g)).long()
+    ids = torch.randint(1, 20, (n, length), generator=g) * mask
+    return {"input_ids": ids, "attention_mask": mask, "labels": ids[:, 0] % 3}
+
+
+def test_batches_that_are_padded_to_different_lengths_are_put_together():
+    batches = pad_alike([Batch.of(padded(4, 3)), Batch.of(padded(5, 7))])
+    assert [[tuple(t.shape) for t in b.x] for b in batches] == [[(4, 7)] * 2, [(5, 7)] * 2]
+    model = Words()
+    short = padded(4, 3)
+    expected = model(short["input_ids"], short["attention_mask"])
+    torch.testing.assert_close(ERM(model).predict(batches[0].x), expected)
+    net = UncertaintyGuided(model, draws=2, warmup=0)
+    net.step(padded(8, 5))
+    assert net.sites == ("words",) and net._forward.fold_at == "input"
+    unseen.calibrate(net, [padded(20, 4), padded(20, 6)], [padded(20, 5), padded(20, 7)])
+    assert net.uncertainty(padded(9, 6)).shape == (9,)
+    chosen = random_samples([padded(20, 5), padded(20, 7)], "held_out", 30, seed=0)
+    assert [tuple(t.shape) for t in chosen.x] == [(30, 7)] * 2
+
+
+def test_a_mask_is_not_shifted_with_its_words():
+    x = inputs(padded(6, 5))
+    for kinds in shifts_for(x).values():
+        shifted = kinds[-1](x, torch.Generator().manual_seed(0))
+        assert shifted.names == x.names and torch.equal(shifted[1], x[1])
+    assert not torch.equal(shifted[0], x[0])
