@@ -335,7 +335,6 @@ def test_settings_are_its_own_and_guds():
 @pytest.mark.parametrize(
     "settings, text",
     [
-        ({"embedding": None}, "m_ada bounds its samples in the embedding"),
         ({"beta": -1.0}, "beta must be a finite number of at least 0"),
         ({"relaxation": "none"}, "relaxation must be one of error, shift"),
         ({"order": 3}, "order must be one of 1, 2"),

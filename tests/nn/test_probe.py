@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import torch
 from tiny import TinyNet, tiny_batch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.utils.checkpoint import checkpoint
 
 import unseen
@@ -215,10 +217,18 @@ def same_weights(*models: nn.Module) -> tuple[nn.Module, ...]:
     return models
 
 
-@pytest.mark.parametrize("wrap", [nn.DataParallel])
-def test_a_model_that_is_wrapped_for_several_devices_is_refused(wrap):
-    for model in (wrap(TinyNet()), nn.Sequential(wrap(TinyNet()))):
-        with pytest.raises(UnseenError, match=r"give the bare module, model\.module.*torchrun"):
+def test_a_model_that_is_wrapped_for_several_devices_is_refused():
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        wrapped = [
+            nn.DataParallel(TinyNet()),
+            nn.parallel.DistributedDataParallel(TinyNet()),
+            fully_shard(TinyNet(), mesh=init_device_mesh("cpu", (1,))),
+        ]
+    finally:
+        distributed.destroy_process_group()
+    for model in (*wrapped, nn.Sequential(wrapped[0])):
+        with pytest.raises(UnseenError, match=r"is wrapped in .*give the bare module.*torchrun"):
             ERM(model)
     assert isinstance(bare_model(TinyNet()), TinyNet)
 

@@ -214,12 +214,13 @@ def bare_model(model: Any) -> nn.Module:
         log.warning("the model is compiled: it is trained and scored as it was written")
         return bare_model(model._orig_mod)
     for name, module in model.named_modules():
-        if type(module).__name__ in PARALLEL:
+        kinds = [kind.__name__ for kind in type(module).__mro__ if kind.__name__ in PARALLEL]
+        if kinds:
             where = f' in its layer "{name}"' if name else ""
             raise UnseenError(
-                f"the model is wrapped in {type(module).__name__}{where}: give the bare module, "
-                "model.module; start several processes with torchrun, and the library averages "
-                "gradients itself"
+                f"the model is wrapped in {kinds[0]}{where}: give the bare module, as before the "
+                "wrap or model.module; start several processes with torchrun, and the library "
+                "averages gradients itself"
             )
     return model
 
