@@ -20,6 +20,7 @@ CAPTION = (
     "Last checkpoint, mean ± standard deviation over seeds, trained on the source only. "
     "Read from `results/` when this page was built. See also [limits](../limits.md)."
 )
+OURS = "uncertainty_guided"  # the only method with groups of settings
 COLUMNS = ("mini_digits", "digits")  # tasks with a column in the list of methods
 
 
@@ -158,7 +159,30 @@ def _results() -> str:
     return re.sub(r"\[([^\]]*)\]\(docs/([^)]*)\)", r"[\1](\2)", table)
 
 
+def _settings() -> str:
+    """Explain every setting, from what `unseen methods NAME` shows."""
+    from unseen import METHODS
+    from unseen.methods.explanations import LOOP, SETTINGS
+    from unseen.report.tables import markdown
+
+    def table(entries: Any) -> str:
+        rows = [[f"`{name}`", *explanation] for name, explanation in entries]
+        return _align_left(markdown(["setting", "meaning", "tried; when to change it"], rows))
+
+    common = set.intersection(*(set(m.settings_of()) for m in METHODS.values()))
+    parts = ["## Training loop", table(LOOP.items()), "## Every method"]
+    parts.append(table((n, e) for n, e in SETTINGS.items() if n in common))
+    for method in METHODS.values():
+        own = [n for n in method.settings_of() if n not in common]
+        entries = [(n, e) for n, e in SETTINGS.items() if n.partition(".")[0] in own]
+        entries = [(n, e) for n, e in entries if "." not in n or method.name == OURS]
+        if entries:
+            parts += [f"## {method.name}", table(entries)]
+    return "\n\n".join(parts)
+
+
 GENERATED = {
+    "<!-- settings -->": _settings,
     "<!-- methods -->": _methods,
     "<!-- tasks -->": _tasks,
     "<!-- commands -->": _commands,

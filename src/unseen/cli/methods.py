@@ -6,13 +6,16 @@ from typing import Any
 
 from unseen.cli.options import Json, dotted, emit
 from unseen.methods import METHODS, method_named
+from unseen.methods.explanations import explain
 from unseen.report.tables import show
 from unseen.schema import plain
 from unseen.training.config import LoopSettings
 
+HEADER = ["setting", "default", "meaning", "tried; when to change it"]
+
 
 def methods(name: str | None = None, *, json_: Json = False) -> None:
-    """List the methods, or the settings of one of them.
+    """List the methods, or explain the settings of one of them.
 
     Parameters
     ----------
@@ -29,7 +32,12 @@ def methods(name: str | None = None, *, json_: Json = False) -> None:
         }
         for m in chosen
     ]
-    if emit({"methods": result, "loop": LoopSettings().model_dump()}, json_):
+    loop = LoopSettings().model_dump()
+    explanations = {
+        "settings": {n: explain(n)._asdict() for m in result for n, _ in dotted(m["settings"])},
+        "loop": {n: explain(n, loop=True)._asdict() for n in loop},
+    }
+    if emit({"methods": result, "loop": loop, "explanations": explanations}, json_):
         return
     if name is None:
         show(
@@ -40,6 +48,6 @@ def methods(name: str | None = None, *, json_: Json = False) -> None:
     else:
         (method,) = result
         title = f"{method['name']}: {method['summary']}\n{method['paper']}"
-        show(title, ["setting", "default"], list(dotted(method["settings"])))
-    rows = list(dotted(LoopSettings().model_dump()))
-    show("settings of the training loop, for every method", ["setting", "default"], rows)
+        show(title, HEADER, [[n, v, *explain(n)] for n, v in dotted(method["settings"])])
+    rows = [[n, v, *explain(n, loop=True)] for n, v in loop.items()]
+    show("settings of the training loop, for every method", HEADER, rows)
