@@ -22,6 +22,8 @@ from command_line import Finished
 
 from unseen import cli
 
+cli.app.resolved_commands()  # import every command once, not in every fork
+
 
 class Fork:
     """A running fork, with the part of subprocess.Popen's interface that tests need."""

@@ -11,74 +11,114 @@ from cyclopts import App, CycloptsError
 from cyclopts.exceptions import UnusedCliTokensError
 from rich.console import Console
 
-from unseen.cli import (
-    adapt,
-    adapt_grid,
-    adaptations,
-    bench,
-    calibrate,
-    compare_scores,
-    compare_verdicts,
-    data,
-    demo,
-    doctor,
-    estimate,
-    evaluate,
-    methods,
-    monitor,
-    predict,
-    report,
-    score,
-    segmentation_images,
-    tasks,
-    train,
-    update_readme,
-)
-from unseen.cli.options import deprecated, say, show_deprecations
+from unseen.cli.messages import say, show_deprecations
 from unseen.cli.output import own_code_failures_named, stdout_for_results_only, wants_json
 from unseen.cli.signals import next_step, stopping_on_signals
 from unseen.errors import Stopped, UnseenError
-from unseen.training.identity import package_version
-from unseen.training.machine import keep_freed_memory
+from unseen.installed import keep_freed_memory, package_version
 
 __all__ = ["app", "main"]
 
-app = App(
-    name="unseen",
-    suppress_keyboard_interrupt=False,
-    version=package_version,
-    help="Train on one source domain, generalize to unseen domains, and detect when a model fails.",
-)
-app.command(train.train)
-app.command(evaluate.evaluate)
-app.command(score.score)
-app.command(predict.predict)
-app.command(monitor.monitor)
-app.command(calibrate.calibrate)
-app.command(estimate.estimate)
-app.command(adapt.adapt)
-app.command(adaptations.adaptations)
-app.command(adapt_grid.adapt_grid, name="adapt-grid")
-app.command(bench.bench)
-app.command(report.report)
-app.command(demo.demo)
-app.command(compare_scores.compare_scores, name="compare-scores")
-app.command(compare_verdicts.compare_verdicts, name="compare-verdicts")
-app.command(segmentation_images.segmentation_images, name="segmentation-images")
-app.command(data.data_app)
-app.command(tasks.tasks)
-app.command(methods.methods)
-app.command(doctor.doctor)
-app.command(update_readme.update_readme, name="update-readme")
+# Where each command is, below unseen.cli, and the first sentence of its help. A command is imported
+# when it is called: torch takes seconds.
+COMMANDS = {
+    "train": (
+        "train:train",
+        "Train a method on the source domain of a task, or of your own data, and save it as a run.",
+    ),
+    "evaluate": (
+        "evaluate:evaluate",
+        "Evaluate a run on every unseen domain and on the held-out source.",
+    ),
+    "score": ("score:score", "Judge a domain without labels: ok, shifted, failing or unknown."),
+    "predict": (
+        "predict:predict",
+        "Predict every sample of a domain, with its probability of being correct.",
+    ),
+    "monitor": (
+        "monitor:monitor",
+        "Stream a domain's samples through a run, batch by batch; print scores and verdicts.",
+    ),
+    "calibrate": (
+        "calibrate:calibrate",
+        "Compute a finished run's score at another layer and recalibrate it; its weights stay.",
+    ),
+    "estimate": (
+        "estimate:estimate",
+        "Estimate the accuracy on a domain without labels, beside what each signal alone says.",
+    ),
+    "adapt": (
+        "adapt:adapt",
+        "Adapt a run to an unseen domain and report the metric on that domain and on the source.",
+    ),
+    "adaptations": (
+        "adaptations:adaptations",
+        "List the adaptation methods, or the settings of one of them.",
+    ),
+    "adapt-grid": (
+        "adapt_grid:adapt_grid",
+        "Train the starting points of a grid, adapt each by every row, and write the tables.",
+    ),
+    "bench": ("bench:bench", "Run a grid of methods, settings and seeds, and write its tables."),
+    "report": (
+        "report:report",
+        "Write an HTML page with figures and tables of finished runs; needs no data and no model.",
+    ),
+    "demo": (
+        "demo:demo",
+        "Train ERM and uncertainty_guided on bundled digits, evaluate both, and write a report.",
+    ),
+    "compare-scores": (
+        "compare_scores:compare_scores",
+        "Compare uncertainty scores over the domains of a task: correlation with the error, cost.",
+    ),
+    "compare-verdicts": (
+        "compare_verdicts:compare_verdicts",
+        "Measure how often verdicts are right: on source data, harmless and costly shifts.",
+    ),
+    "segmentation-images": (
+        "segmentation_images:segmentation_images",
+        "Draw images of a domain with labels and predictions of runs, for segmentation tasks.",
+    ),
+    "data": ("data:data_app", "List, check and fetch the real data sets; inspect your own."),
+    "tasks": ("tasks:tasks", "List the tasks, or show one in full."),
+    "methods": ("methods:methods", "List the methods, or the settings of one of them."),
+    "doctor": (
+        "doctor:doctor",
+        "Check Python, torch, packages, data, disk space and this command, and suggest fixes.",
+    ),
+    "update-readme": (
+        "update_readme:update_readme",
+        "Write the table of published results into a page, between its markers.",
+    ),
+}
+OLD_NAMES = ("few-shot", "pictures", "results", "uncertainty")  # of version 0.1
 
-# Names of version 0.1, to be removed in 0.3.
-for old, new, command in (
-    ("few-shot", "adapt-grid", adapt_grid.adapt_grid),
-    ("pictures", "segmentation-images", segmentation_images.segmentation_images),
-    ("results", "update-readme", update_readme.update_readme),
-    ("uncertainty", "compare-scores", compare_scores.compare_scores),
-):
-    app.command(deprecated(command, old, new), name=old, show=False)
+
+def make_app(summaries: bool) -> App:
+    """Make the command line.
+
+    Args:
+        summaries: list the commands by the sentences above, without importing them. They would
+            replace a command's own help, so they are for the list of commands only.
+    """
+    made = App(
+        name="unseen",
+        suppress_keyboard_interrupt=False,
+        version=package_version,
+        help="Train on one source domain, generalize to unseen domains, and detect when a model "
+        "fails.",
+    )
+    for name, (place, summary) in COMMANDS.items():
+        more = {"help": summary} if summaries else {}
+        made.command(f"unseen.cli.{place}", name=name, **more)
+    for old in OLD_NAMES:
+        place = f"unseen.cli.old_names:{old.replace('-', '_')}"
+        made.command(place, name=old, show=False)
+    return made
+
+
+app = make_app(summaries=False)
 
 
 def main(tokens: Sequence[str] | None = None) -> None:
@@ -94,7 +134,10 @@ def main(tokens: Sequence[str] | None = None) -> None:
             json_only if wants_json(tokens) else contextlib.nullcontext(),
             own_code_failures_named(),
         ):
-            app(tokens, exit_on_error=False, print_error=False, error_console=Console(stderr=True))
+            chosen = app if any(word[:1] != "-" for word in tokens) else make_app(summaries=True)
+            chosen(
+                tokens, exit_on_error=False, print_error=False, error_console=Console(stderr=True)
+            )
     except UnusedCliTokensError as error:
         surplus = " ".join(error.unused_tokens or [])
         say(

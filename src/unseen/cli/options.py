@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import sys
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,6 +10,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter, Token
 
 from unseen.api import Task
+from unseen.cli.messages import say as say
 from unseen.cli.output import emit as emit
 from unseen.cli.output import stdout_for_results_only as stdout_for_results_only
 from unseen.errors import UnseenError
@@ -94,39 +91,6 @@ def only_domain(task: Task, domain: str | None) -> str:
     if len(names) == 1:
         return names[0]
     raise UnseenError(f"add --domain, one of {', '.join([task.source.name, *names])}")
-
-
-def say(text: str) -> None:
-    """Print a message to stderr."""
-    print(f"unseen: {text}", file=sys.stderr)
-
-
-@contextlib.contextmanager
-def show_deprecations() -> Iterator[None]:
-    """Print deprecated settings as messages; Python hides these warnings by default."""
-
-    def show(message: Warning | str, category: type[Warning], *rest: Any) -> None:
-        if issubclass(category, DeprecationWarning):
-            say(f"warning: {message}")
-        else:
-            original(message, category, *rest)
-
-    original = warnings.showwarning
-    with warnings.catch_warnings():
-        warnings.filterwarnings("default", category=DeprecationWarning, module=r"unseen\b")
-        warnings.showwarning = show  # type: ignore[assignment]
-        yield
-
-
-def deprecated(command: Callable[..., None], old: str, new: str) -> Callable[..., None]:
-    """Return `command` with a warning on stderr that its name has changed."""
-
-    @functools.wraps(command)
-    def renamed(*args: Any, **options: Any) -> None:
-        say(f"warning: `unseen {old}` is now `unseen {new}`; the old name will go in version 0.3")
-        command(*args, **options)
-
-    return renamed
 
 
 def task_of(run: Run, name: str | None, own: RunData | None = None, *, pool: bool = False) -> Task:

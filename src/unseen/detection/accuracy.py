@@ -21,13 +21,15 @@ from unseen.checks import check_fraction, check_int, check_path, check_type
 from unseen.detection.accuracy_file import estimator_bytes, read_estimator
 from unseen.detection.accuracy_points import collect_points, fit_correctness
 from unseen.detection.combined import Combined, fit_combined
+from unseen.detection.confidence_detector import ConfidenceDetector
 from unseen.detection.detector import Detector, detector_of
-from unseen.detection.null_accuracy import NullAccuracy
+from unseen.detection.null_accuracy import NullAccuracy, fit_null_accuracy
 from unseen.detection.one_pass import Moments, Observation, OnePass
 from unseen.detection.sampling import random_samples
 from unseen.detection.synthetic_shifts import Shifts
 from unseen.errors import UnseenError
 from unseen.files import write_atomically
+from unseen.functional.accuracy_model import accuracy_with_interval
 from unseen.nn.calls import bind
 from unseen.nn.inputs import check_labels, inputs
 
@@ -97,7 +99,7 @@ class AccuracyEstimator:
         combined = fit_combined(
             one_pass.signals, points, without_kind, source_scores, seen.accuracy
         )
-        null = NullAccuracy.fit(combined, one_pass.signals, seen)
+        null = fit_null_accuracy(combined, one_pass.signals, seen)
         return cls(one_pass, combined, null, seen.accuracy, classes, few, len(points) - 1)
 
     def estimate(self, x: Any, level: float = LEVEL) -> Estimate:
@@ -119,16 +121,15 @@ class AccuracyEstimator:
                 "inputs or the weights"
             )
         n = next(iter(moments.values())).n
-        accuracy, extrapolates, stretch = self.combined.predict(scores)
-        low, high = self.combined.interval(accuracy, level, stretch)
-        sampling = self.null.spread(n)
-        low = accuracy - math.hypot(accuracy - low, sampling)
-        high = accuracy + math.hypot(high - accuracy, sampling)
-        if extrapolates:
-            low = min(low, 1 / self.classes)
+        found = accuracy_with_interval(self.combined, self.null, self.classes, scores, n, level)
         signals = self.one_pass.signals
-        alone = {name: self.combined.alone(name, scores[name], d) for name, d in signals.items()}
-        return Estimate(accuracy, max(0.0, low), min(1.0, high), extrapolates, n, alone, scores)
+        alone = {name: self._alone(name, scores[name]) for name in signals}
+        return Estimate(*found, n, alone, scores)
+
+    def _alone(self, name: str, score: float) -> float:
+        detector = self.one_pass.signals[name]
+        own = detector.accuracy(score) if isinstance(detector, ConfidenceDetector) else None
+        return self.combined.alone(name, score, own)
 
     def correctness(self, x: Any) -> Tensor:
         """Return the probability that each prediction is correct, (N,)."""

@@ -1,9 +1,8 @@
-"""The combination of the signals: curves, weights, errors and what they cover."""
+"""Fit the combination of the signals: curves, weights, errors and what they cover."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,80 +13,16 @@ from unseen.detection.detector import Detector
 from unseen.functional.accuracy_curve import (
     Curve,
     Floats,
-    conformal_bound,
     folds,
     inverse_error_weights,
     nearest_distances,
-    nearest_indices,
     weighted_median,
 )
+from unseen.functional.accuracy_model import DIRECT as DIRECT
+from unseen.functional.accuracy_model import Combined as Combined
+from unseen.functional.accuracy_model import on_distance_scale
 
-DIRECT = ("cot", "cott", "correctness")  # their own estimates enter beside their curves
 SOURCE_WEIGHT = 0.1  # of the source, among the points that a curve is fitted to
-NEIGHBOURS = 80  # errors at a similar accuracy that make the interval
-
-
-@dataclass
-class Combined:
-    """Predicts accuracy from the scores of the signals.
-
-    Every part predicts the source's accuracy at the source: the difference there is subtracted.
-    """
-
-    names: tuple[str, ...]  # of the signals
-    curves: list[Curve]
-    weights: Floats  # (K,) of the curves, then of the DIRECT estimates
-    offsets: Floats  # (K,)
-    predicted: Floats  # (L,) of kinds that were left out
-    errors: Floats  # (L,) true minus predicted
-    places: Floats  # (M, S) of the points, in standard deviations
-    centre: Floats  # (S,)
-    spread: Floats  # (S,)
-    reach: float  # distance to the nearest place up to which a domain counts as covered
-    direct: Floats  # (D, 2) of the DIRECT estimates: offset and slope, offset - slope * score
-    doc: Floats  # (2,) offset and slope of DoC
-
-    def parts(self, scores: Floats) -> Floats:
-        """Return the prediction of every part, (..., S) -> (..., K)."""
-        curves = [curve(scores[..., j]) for j, curve in enumerate(self.curves)]
-        chosen = [self.names.index(name) for name in DIRECT]
-        direct = self.direct[:, 0] - self.direct[:, 1] * scores[..., chosen]
-        return np.concatenate([np.stack(curves, -1), direct], -1) + self.offsets
-
-    def accuracies(self, scores: Floats) -> Floats:
-        """Return the combined prediction, (..., S) -> (...)."""
-        return np.clip(weighted_median(self.parts(scores), self.weights), 0, 1)
-
-    def predict(self, scores: Mapping[str, float]) -> tuple[float, bool, float]:
-        """Return accuracy, whether the domain is beyond what was covered, and by what factor.
-
-        Beyond, the prediction shrinks towards DoC.
-        """
-        row = np.array([scores[name] for name in self.names])
-        accuracy = float(self.accuracies(row))
-        place = (_transformed(self.names, row[None]) - self.centre) / self.spread
-        distance = float(nearest_distances(place, self.places)[0])
-        stretch = max(1.0, distance / self.reach)
-        if stretch == 1:
-            return accuracy, False, 1.0
-        doc = float(np.clip(self.doc[0] - self.doc[1] * scores["doc"], 0, 1))
-        return accuracy / stretch + doc * (1 - 1 / stretch), True, stretch
-
-    def interval(self, accuracy: float, level: float, stretch: float) -> tuple[float, float]:
-        """Return the range of accuracies that errors at a similar prediction leave room for.
-
-        It is symmetric: the kinds of shift left out err to one side, a new domain may to the other.
-        """
-        near = self.errors[nearest_indices(self.predicted, accuracy, NEIGHBOURS)]
-        half = stretch * conformal_bound(np.abs(near), level)
-        return accuracy - half, accuracy + half
-
-    def alone(self, name: str, score: float, detector: Detector) -> float:
-        """Return the accuracy that a signal alone states: its paper's estimate, else its curve."""
-        own = detector.accuracy(score) if isinstance(detector, ConfidenceDetector) else None
-        if own is None:
-            return float(self.curves[self.names.index(name)](np.array(score)))
-        return min(1.0, max(0.0, own))
 
 
 def fit_combined(
@@ -150,7 +85,7 @@ def _mixed_scores(scores: Floats, points: Sequence[Point]) -> Floats:
 
 def _cover(combined: Combined, scores: Floats, kinds: Sequence[Sequence[str]]) -> None:
     """Set places and reach: how far a kind of shift is, at most, from the points without it."""
-    placed = _transformed(combined.names, scores)
+    placed = on_distance_scale(combined.names, scores)
     combined.centre, combined.spread = placed.mean(0), placed.std(0) + 1e-9
     combined.places = (placed - combined.centre) / combined.spread
     distances = [
@@ -158,15 +93,6 @@ def _cover(combined: Combined, scores: Floats, kinds: Sequence[Sequence[str]]) -
         for out in folds(kinds).values()
     ]
     combined.reach = max(1e-6, float(np.max(distances)))
-
-
-def _transformed(names: Sequence[str], scores: Floats) -> Floats:
-    """Return scores on a scale for distances: noise scores span orders of magnitude."""
-    result: Floats = scores.copy()
-    for j, name in enumerate(names):
-        if name in ("sigma", "embedding_shift"):
-            result[:, j] = np.log(np.maximum(scores[:, j], 1e-3))
-    return result
 
 
 def _line(detector: Detector) -> tuple[float, float]:

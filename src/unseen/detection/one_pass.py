@@ -209,7 +209,7 @@ class OnePass:
             if is_fitted(d) and not isinstance(d, ConfidenceTransport)
         }
         shares_pass = own is not None and type(own).look is Detector.look
-        same = _same_features(own, detectors)
+        same = same_features(own, detectors)
         if own is not None and shares_pass and same is None:
             detectors[OWN] = own
         ready = laid_out_for(self.net.model, inputs(x))
@@ -268,7 +268,7 @@ class OnePass:
         """Return the scores of each sample at the places where noise is learned, (N, places)."""
         names = self.correctness.noise
         scores = [self.detectors[name].reduce(features[name]) for name in names]
-        n = len(next(iter(features.values())))
+        n = next(iter(features.values())).shape[0]  # len() cannot be exported
         return torch.stack(scores, 1) if scores else torch.empty(n, 0)
 
 
@@ -278,7 +278,7 @@ def _batches(source: Batch) -> Iterable[Batch]:
         yield source.rows(slice(start, start + size))
 
 
-def _same_features(own: Detector | None, detectors: Mapping[str, Detector]) -> str | None:
+def same_features(own: Detector | None, detectors: Mapping[str, Detector]) -> str | None:
     """Return the signal that reads the same features as the detector in use, if one does."""
     sigma = detectors.get(SigmaDetector.name)
     if isinstance(own, SigmaDetector) and isinstance(sigma, SigmaDetector):

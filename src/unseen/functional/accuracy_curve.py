@@ -70,9 +70,8 @@ def nearest_indices(values: Floats, value: float, count: int) -> NDArray[np.int6
 
 def nearest_distances(points: Floats, others: Floats) -> Floats:
     """Return the distance of each point to the nearest of the others, (M, K), (L, K) -> (M,)."""
-    from scipy.spatial.distance import cdist  # slow to import
-
-    return np.asarray(cdist(points, others).min(1), dtype=np.float64)
+    nearest = [np.square(others - point).sum(1).min() for point in points]
+    return np.sqrt(np.array(nearest, dtype=np.float64))
 
 
 def folds(kinds: Sequence[Sequence[str]]) -> dict[str, NDArray[np.bool_]]:

@@ -45,7 +45,7 @@ def predictive_variance(variance: Tensor) -> Tensor:
 
 def mean_over_pixels(values: Tensor) -> Tensor:
     """Average all axes but the first, (N, ...) -> (N, 1)."""
-    return values.reshape(len(values), -1).mean(1, keepdim=True)
+    return values.reshape(values.shape[0], -1).mean(1, keepdim=True)  # len() cannot be exported
 
 
 def running_moments(passes: Iterable[Tensor]) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.metadata
 import json
 import subprocess
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from torch.utils.data import Dataset
 
 from unseen.api import Method, Task
 from unseen.errors import UnseenError
+from unseen.installed import package_version as package_version
 from unseen.methods import find_method
 from unseen.schema import group_unions, merge, plain
 from unseen.schema.migration import FORMAT
@@ -108,14 +108,6 @@ def commit_here() -> str | None:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
         return answer.stdout.strip() or None
     return None
-
-
-def package_version() -> str:
-    """Return the installed version of this package."""
-    try:
-        return importlib.metadata.version("unseen")
-    except importlib.metadata.PackageNotFoundError:  # a source tree on the path
-        return "unknown"
 
 
 def check_seed(seed: int) -> int:
