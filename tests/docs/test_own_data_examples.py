@@ -89,3 +89,14 @@ def test_data_loading_benchmark_prints_the_documented_fields():
     result = json.loads(output.stdout)
     assert {"loading_decoding", "loading_decoded", "within_limit", "peak_mb"} <= result.keys()
     assert 0 < result["loading_decoding"] < 1
+
+
+def test_python_of_the_page_runs(capsys):
+    page = (ROOT / "docs/your_own_data.md").read_text()
+    blocks = re.findall(r"```python title=.*?\n(.*?)```", page, re.DOTALL)
+    names: dict[str, object] = {}
+    for code in blocks:
+        exec(code, names)
+    assert "('dark', 'light') torch.Size([3, 16, 16])" in capsys.readouterr().out
+    task = names["task_from_files"]("photos", model=names["build"])
+    assert task.model(width=2)(names["images"][0][None]).shape == (1, 2)

@@ -222,8 +222,7 @@ def _network(
     outputs = max(1, len(trained.classes))
     if model is None:
         return default_network(trained.modality, trained.labels, shape, outputs)
-    factory = own_network(model, shape, outputs) if isinstance(model, str) else model
-    return Network(factory, "auto", "auto")
+    return Network(own_network(model, shape, outputs), "auto", "auto")
 
 
 def _recorded_factory(

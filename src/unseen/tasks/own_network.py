@@ -78,21 +78,25 @@ def _mlp(inputs: int, outputs: int) -> Factory:
     return mlp
 
 
-def own_network(spec: str, shape: tuple[int, ...], outputs: int) -> Factory:
-    """Import "package.module:function"; return a factory that also loads pretrained weights.
+def own_network(given_as: str | Factory, shape: tuple[int, ...], outputs: int) -> Factory:
+    """Return a factory of a user's function that also loads pretrained weights.
+
+    The function is given itself, or as "package.module:function", which is imported.
 
     The function is called with those of classes, num_classes, shape and input_shape that it has as
     arguments. Its keyword-only arguments are settings of a run.
     """
-    function = import_own(spec, "a function that returns a model")
+    what = "a function that returns a model"
+    by_name = isinstance(given_as, str)
+    spec = given_as if isinstance(given_as, str) else getattr(given_as, "__name__", "model")
+    function = import_own(spec, what) if by_name else given_as
+    assert callable(function)
     values = dict(zip(GIVEN, (outputs, outputs, shape, shape), strict=True))
     parameters = _parameters(function)
     given = {p.name: values[p.name] for p in parameters if p.name in values}
 
     def own(*, pretrained: str = "", **settings: Any) -> nn.Module:
-        model = call_own(
-            spec, lambda: function(**given, **settings), "a function that returns a model"
-        )
+        model = call_own(spec, lambda: function(**given, **settings), what)
         if not isinstance(model, nn.Module):
             raise UnseenError(
                 f'"{spec}" must return a torch.nn.Module, it returned {describe_type(model)}'

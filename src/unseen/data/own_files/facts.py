@@ -9,6 +9,7 @@ import hashlib
 import json
 import logging
 import os
+import stat
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -102,10 +103,10 @@ def _fingerprint(path: Path, size: int) -> str:
 
 def _stamp(path: Path) -> Stamp | None:
     try:
-        status = path.stat()
+        status = os.stat(path)
     except (OSError, ValueError):
         return None
-    return (status.st_size, status.st_mtime_ns) if path.is_file() else None
+    return (status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
 
 
 def _read(file: Path) -> dict[str, FileFact]:

@@ -7,6 +7,7 @@ import io
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -51,20 +52,24 @@ class Manifest:
     empty_classes: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)  # files or columns that are not read
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The name of the file without its ending, or of the folder."""
         resolved = self.path.resolve()
         return resolved.name if resolved.is_dir() else resolved.stem
 
+    @cached_property
+    def base(self) -> Path:
+        """The folder at which relative paths start."""
+        return self.path if self.path.is_dir() else self.path.parent
+
     def file(self, row: Row) -> Path:
-        """Return the path of a row's file; relative paths start at the manifest."""
-        base = self.path if self.path.is_dir() else self.path.parent
-        return base / row.content
+        """Return the path of a row's file."""
+        return self.base / row.content
 
     def label_file(self, label: str) -> Path:
-        """Return the path of a label map; relative paths start at the manifest."""
-        return (self.path if self.path.is_dir() else self.path.parent) / label
+        """Return the path of a label map."""
+        return self.base / label
 
 
 def read_manifest(path: Path, features: tuple[str, ...] = ()) -> Manifest:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
-from pathlib import PurePath
 from typing import Literal
 
 Modality = Literal["image", "sound", "text", "array", "table"]
@@ -22,4 +22,4 @@ def _endings() -> dict[str, Modality]:
 
 def modality_of(path: str) -> Modality | None:
     """Return the modality of a file; None if this is no file that can be read."""
-    return _endings().get(PurePath(path).suffix.lower())
+    return _endings().get(os.path.splitext(path)[1].lower())
