@@ -8,6 +8,7 @@ curves were not fitted to. The same errors give the interval. No target data is 
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from unseen.checks import check_fraction, check_int, check_path, check_type
 from unseen.detection.accuracy_file import estimator_bytes, read_estimator
-from unseen.detection.accuracy_points import collect_points, fit_correctness
+from unseen.detection.accuracy_points import OnPoint, collect_points, fit_correctness
 from unseen.detection.combined import Combined, fit_combined
 from unseen.detection.confidence_detector import ConfidenceDetector
 from unseen.detection.detector import Detector, detector_of
@@ -29,9 +30,12 @@ from unseen.detection.sampling import random_samples
 from unseen.detection.synthetic_shifts import Shifts
 from unseen.errors import UnseenError
 from unseen.files import write_atomically
+from unseen.functional.confidence import shift_to_mean
 from unseen.functional.accuracy_model import accuracy_with_interval
 from unseen.nn.calls import bind
 from unseen.nn.inputs import check_labels, inputs
+
+log = logging.getLogger("unseen")
 
 SAMPLES = 250  # under each shift: an accuracy is then known to about 3 points
 SOURCE_SAMPLES = 2000
@@ -72,6 +76,7 @@ class AccuracyEstimator:
         shifts: Shifts | None = None,
         samples: int = SAMPLES,
         seed: int = 0,
+        on_point: OnPoint = lambda done, total: None,
     ) -> AccuracyEstimator:
         """Fit to the signals and accuracy of held-out source batches (x, y) under shifts.
 
@@ -80,6 +85,7 @@ class AccuracyEstimator:
             shifts: {kind: [function(x, generator) -> x, ...]} of at least three kinds. By default
                 corruptions for images; noise and dropped features for other inputs.
             samples: held-out samples that are shifted.
+            on_point: called after each shift with the number done and the number of all.
         """
         method = method_of(net)
         check_classifies(method)
@@ -91,9 +97,17 @@ class AccuracyEstimator:
         classes = logits.shape[1]
         one_pass = OnePass(method, classes)
         seen = one_pass.calibrate(source, ignore)
+        if seen.accuracy < 1.1 / classes:
+            log.warning(
+                "the accuracy on held-out source data is %.1f %%, near chance (%.1f %%): verdicts "
+                "compare with that; train longer, or raise lr",
+                100 * seen.accuracy,
+                100 / classes,
+            )
         few = min(check_int("samples", samples, 1), len(source.y))
         shifted = source.rows(slice(few))
-        points = collect_points(one_pass, shifted, seen.take(torch.arange(few)), shifts, ignore)
+        clean = seen.take(torch.arange(few))
+        points = collect_points(one_pass, shifted, clean, shifts, ignore, on_point=on_point)
         without_kind = fit_correctness(one_pass, points, seen)
         source_scores = _scores(one_pass, seen.moments)
         combined = fit_combined(
@@ -132,9 +146,16 @@ class AccuracyEstimator:
         return self.combined.alone(name, score, own)
 
     def correctness(self, x: Any) -> Tensor:
-        """Return the probability that each prediction is correct, (N,)."""
-        features = self.one_pass.observe(inputs(x)).features
-        return 1 - features[self.one_pass.correctness.name].squeeze(1)
+        """Return the probability that each prediction is correct, (N,).
+
+        Their mean is the estimated accuracy on x, samples of one domain.
+        """
+        return self.correctness_from(self.one_pass.observe(inputs(x)))
+
+    def correctness_from(self, observation: Observation) -> Tensor:
+        """Return the probabilities of `correctness` from an observation of the samples."""
+        raw = 1 - observation.features[self.one_pass.correctness.name].squeeze(1)
+        return shift_to_mean(raw, self.estimate_from(observation).accuracy)
 
     def matches(self, net: Any) -> bool:
         """Return whether the estimator was fitted with this method."""

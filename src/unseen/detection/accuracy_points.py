@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,6 +21,9 @@ BLENDS = 60  # of several kinds of shift
 MIXTURES = (0.25, 0.5, 0.75)  # parts of a shift in mixtures with the source
 CLEARLY = 0.005  # of the area under the ROC curve of errors, to use more than one input
 ROWS = 1000  # of a point in the fit of the correctness, where maps have many
+
+
+OnPoint = Callable[[int, int], None]
 
 
 @dataclass
@@ -42,17 +45,24 @@ def collect_points(
     shifts: Shifts | None,
     ignore: int,
     seed: int = 0,
+    on_point: OnPoint = lambda done, total: None,
 ) -> list[Point]:
-    """Observe the samples under every shift; the first point is the clean source."""
+    """Observe the samples under every shift; the first point is the clean source.
+
+    Args:
+        on_point: called after each shift with the number done and the number of all.
+    """
     kinds = shifts_for(batch.x, label_maps=batch.y.dim() > 1) if shifts is None else shifts
     if len(kinds) < 3:
         raise UnseenError(
             f"an accuracy estimate needs at least 3 kinds of shifts, not {len(kinds)}"
         )
     points = [_point(one_pass, (), clean)]
-    for names, shift in with_blends(kinds, BLENDS, seed):
+    every = list(with_blends(kinds, BLENDS, seed))
+    for number, (names, shift) in enumerate(every, start=1):
         x = _apply(shift, batch.x, names, seed)
         points.append(_point(one_pass, names, one_pass.observe(x, batch.y, ignore)))
+        on_point(number, len(every))
     return points
 
 

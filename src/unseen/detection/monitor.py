@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unseen.checks import check_fraction, check_int, check_number, check_path
+from unseen.checks import check_fraction, check_int, check_path
 from unseen.detection.accuracy import AccuracyEstimator
 from unseen.detection.chunks import pieces_of
 from unseen.detection.detector import Detector, detector_of
@@ -111,7 +111,7 @@ class DomainMonitor:
         tolerance: float = TOLERANCE,
     ) -> None:
         self.detector = detector_of(net)
-        self.tolerance = check_number("tolerance", tolerance, 0)
+        self.tolerance = check_fraction("tolerance", tolerance, zero=True)
         self.estimator = _checked(estimator, self.detector)
         statistics = self.detector.calibrated()
         check_fraction("the false-alarm rate", false_alarm_rate)
@@ -297,7 +297,7 @@ class DomainMonitor:
         monitor.detector, monitor.decay = detector, state.decay
         monitor.false_alarm_rate = state.false_alarm_rate
         monitor.estimator = _checked(estimator, detector)
-        monitor.tolerance = check_number("tolerance", tolerance, 0)
+        monitor.tolerance = check_fraction("tolerance", tolerance, zero=True)
         monitor._moments = state.moments
         monitor.history = deque(maxlen=state.history)
         monitor.thresholds = state.thresholds

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unseen.checks import check_fraction, check_number
+from unseen.checks import check_fraction
 from unseen.detection.accuracy import AccuracyEstimator
 from unseen.detection.chunks import pieces_of
 from unseen.detection.detector import Detector, detector_of
@@ -29,7 +29,7 @@ def judge(
     rate: float = RATE,
 ) -> Verdict:
     """Judge samples of one domain from an observation of them."""
-    check_number("tolerance", tolerance, 0)
+    check_fraction("tolerance", tolerance, zero=True)
     check_fraction("rate", rate)
     features = observation.own
     if features is None:

@@ -263,7 +263,7 @@ class _Judge:
 
     def judge(self, name: str, seen: Observation, batches: int) -> Judged:
         accuracy = seen.accuracy
-        self.per_sample[name] = error_detection(seen)
+        self.per_sample[name] = error_detection(seen, self.estimator.correctness_from(seen))
         rates: dict[str, dict[str, float]] = {}
         verdicts: dict[str, dict[str, float]] = {}
         for size in SIZES:
@@ -300,13 +300,13 @@ class _Judge:
         }
 
 
-def error_detection(seen: Observation) -> dict[str, float]:
+def error_detection(seen: Observation, correctness: Tensor) -> dict[str, float]:
     """Return AUROC of errors, AURC and calibration error: correctness against MSP."""
     assert seen.correct is not None and seen.counted is not None
     counted = seen.counted[:, 0]
     correct = seen.correct[counted, 0].double().numpy()
     confidence = {
-        "correctness": 1 - seen.features["correctness"][counted, 0].double().numpy(),
+        "correctness": correctness[counted].double().numpy(),
         "max_softmax": seen.logits[counted, 0].double().softmax(1).amax(1).numpy(),
     }
     result: dict[str, float] = {"accuracy": float(correct.mean())}

@@ -44,7 +44,7 @@ def predict_domain(
     parts = [estimator.one_pass.observe(b.x, b.y, ignore) for b in batches_of(data)]
     seen = estimator.one_pass.join(parts)
     probability, predicted = seen.logits[:, 0].softmax(1).max(1)
-    correctness = 1 - seen.features["correctness"].squeeze(1)
+    correctness = estimator.correctness_from(seen)
     rejected = torch.zeros(seen.n, dtype=torch.bool)
     rejected[correctness.argsort(stable=True)[: math.floor(reject_rate * seen.n)]] = True
     names = task.class_names or tuple(map(str, range(task.classes)))

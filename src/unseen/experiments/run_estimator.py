@@ -9,6 +9,7 @@ from unseen.detection.accuracy import FILE, AccuracyEstimator
 from unseen.detection.sampling import MAX_SAMPLES
 from unseen.errors import UnseenError
 from unseen.training.batches import load_split, random_part
+from unseen.training.progress import TrainingProgress
 from unseen.training.run import Run
 
 log = logging.getLogger("unseen")
@@ -23,7 +24,14 @@ def estimator_of(run: Run, task: Task, net: Method) -> AccuracyEstimator:
         "fitting the accuracy estimator to shifts of held-out %s, once for a run", task.source.name
     )
     held_out = random_part(load_split(task.source, "val"), MAX_SAMPLES)
-    net.accuracy_estimator = estimator = AccuracyEstimator.fit(net, held_out)
+    with TrainingProgress("accuracy estimator", 0) as progress:
+
+        def show(done: int, total: int) -> None:
+            progress.total = total
+            progress.show(done)
+
+        estimator = AccuracyEstimator.fit(net, held_out, on_point=show)
+    net.accuracy_estimator = estimator
     try:
         estimator.save(path)
     except (UnseenError, OSError) as error:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from unseen.api import Method, Task
-from unseen.checks import check_fraction, check_number
+from unseen.checks import check_fraction
 from unseen.detection.one_pass import Observation
 from unseen.detection.verdict import RATE, TOLERANCE, judge, judge_score
 from unseen.errors import UnseenError
@@ -47,7 +47,7 @@ def score(
         per_sample: CSV file for the score of every sample.
     """
     check_fraction("the false-alarm rate", false_alarm_rate)
-    check_number("tolerance", tolerance, 0)
+    check_fraction("tolerance", tolerance, zero=True)
     net = run.load(task, device)
     detector = net.detector
     check_seed(seed)
@@ -68,7 +68,8 @@ def score(
         assert seen.own is not None
         features = seen.own
         verdict = judge(detector, net.accuracy_estimator, seen, tolerance, false_alarm_rate)
-        bins = reliability(seen, labels, net.ignore_label)
+        correctness = net.accuracy_estimator.correctness_from(seen)
+        bins = reliability(seen, correctness, labels, net.ignore_label)
     else:
         samples = stream(data, index.split(evaluation_size(data)), len(index))
         features = torch.cat([detector.look(part.x).features.cpu() for part in samples])
@@ -101,7 +102,7 @@ def score(
         scores = detector.reduce(features.to(net.device)).tolist()
         columns: dict[str, list[float]] = {"score": scores}
         if seen is not None:
-            columns["correctness"] = (1 - seen.features["correctness"].squeeze(1)).tolist()
+            columns["correctness"] = correctness.tolist()
         rows = zip(sample_names(data, index), *columns.values(), strict=True)
         table = ((name, *(f"{value:.6g}" for value in values)) for name, *values in rows)
         write_csv(per_sample, ("sample", *columns), table)

@@ -62,7 +62,9 @@ def verdict_records(config: dict[str, Any], domain: str, verdict: Verdict) -> li
     ]
 
 
-def reliability(seen: Observation, labels: Tensor, ignore: int) -> dict[str, Tensor]:
+def reliability(
+    seen: Observation, correctness: Tensor, labels: Tensor, ignore: int
+) -> dict[str, Tensor]:
     """Return bins of maximum softmax probability (before) and of correctness (after).
 
     Both are means over the pixels of a sample. Empty if the labels are no class indices, or if
@@ -80,7 +82,7 @@ def reliability(seen: Observation, labels: Tensor, ignore: int) -> dict[str, Ten
     accuracy = right[some].double() / counted.sum(1)[some]
     confidence = {
         "before": seen.logits.double().softmax(2).amax(2).mean(1),
-        "after": 1 - seen.features["correctness"].squeeze(1).double(),
+        "after": correctness.double(),
     }
     return {kind: reliability_bins(values[some], accuracy) for kind, values in confidence.items()}
 

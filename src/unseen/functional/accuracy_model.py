@@ -61,7 +61,8 @@ class Combined:
     def predict(self, scores: Mapping[str, float]) -> tuple[float, bool, float]:
         """Return accuracy, whether the domain is beyond what was covered, and by what factor.
 
-        Beyond, the prediction shrinks towards DoC.
+        Beyond, the prediction shrinks towards DoC if that is lower: far from the source a model
+        may be confident for no reason.
         """
         row = np.array([scores[name] for name in self.names])
         accuracy = float(self.accuracies(row))
@@ -71,7 +72,8 @@ class Combined:
         if stretch == 1:
             return accuracy, False, 1.0
         doc = float(np.clip(self.doc[0] - self.doc[1] * scores["doc"], 0, 1))
-        return accuracy / stretch + doc * (1 - 1 / stretch), True, stretch
+        lower = min(accuracy, doc)
+        return accuracy / stretch + lower * (1 - 1 / stretch), True, stretch
 
     def interval(self, accuracy: float, level: float, stretch: float) -> tuple[float, float]:
         """Return the range of accuracies that errors at a similar prediction leave room for.

@@ -81,3 +81,16 @@ def transported_confidence(probabilities: Tensor, marginal: Tensor) -> Tensor:
     matched = probabilities[:, labels]
     rows, columns = linear_sum_assignment(matched.double().cpu().numpy(), maximize=True)
     return matched[torch.from_numpy(rows), torch.from_numpy(columns)]
+
+
+def shift_to_mean(probabilities: Tensor, mean: float) -> Tensor:
+    """Add one number to the log odds so that the probabilities have the mean, (N,) -> (N,).
+
+    Their order stays.
+    """
+    odds = probabilities.double().clamp(1e-9, 1 - 1e-9).logit()
+    low, high = -60.0, 60.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if (odds + middle).sigmoid().mean() < mean else (low, middle)
+    return (odds + low).sigmoid()

@@ -83,11 +83,13 @@ class Verdict:
             )
         low, high = (f"{100 * end:.0f}" for end in self.interval)
         expected = f"expected accuracy {100 * self.predicted_accuracy:.0f} % ({low} to {high} %)"
+        found = f"; {times}" if self.score > self.threshold else ""
         source = f"{100 * self.source_accuracy:.0f} % on the source"
         return {
             "ok": f"Looks like the source: {expected}, {source}.",
             "shifted": f"Differs from the source ({times}), but should hold: {expected}, {source}.",
-            "failing": f"Will fail: {expected}, {source}; {times}. Collect labels and adapt.",
+            "failing": f"Expected to lose accuracy: {expected}, {source}{found}. Collect labels "
+            "and adapt.",
             "unknown": f"Unlike anything this model was tested with ({times}): do not rely on it "
             "before checking labelled samples.",
         }[self.verdict]
