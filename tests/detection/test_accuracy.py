@@ -85,6 +85,47 @@ def test_correctness_separates_errors_at_least_as_well_as_chance(net, fitted):
     assert probability[correct].mean() > probability[~correct].mean()
 
 
+def test_mean_correctness_is_the_estimated_accuracy(fitted):
+    for x in (bars(200, 72)[0], bars(200, 73, grain=0.3)[0]):
+        mean = float(fitted.correctness(x).mean())
+        assert mean == pytest.approx(fitted.estimate(x).accuracy, abs=1e-3)
+
+
+def test_changed_weights_are_noticed(net, fitted, tmp_path):
+    x, _ = bars(40, 74)
+    fitted.estimate(x)
+    path = tmp_path / "accuracy.safetensors"
+    weight = next(net.model.parameters())
+    before = weight.detach().clone()
+    try:
+        with torch.no_grad():
+            weight.add_(0.1)
+        with pytest.raises(UnseenError, match="weights have changed"):
+            fitted.estimate(x)
+        fitted.save(path)  # with the digest of the weights it was fitted to
+        with pytest.raises(UnseenError, match="other weights"):
+            AccuracyEstimator.load(path, net)
+        assert not fitted.matches(net)
+    finally:
+        with torch.no_grad():
+            weight.copy_(before)
+    assert fitted.matches(net)
+    fitted.estimate(x)
+
+
+@pytest.mark.parametrize("n", [1, 2, 8, 16])
+def test_small_source_batches_keep_the_stated_rate(fitted, n):
+    x, _ = bars(800, 75)
+    seen = fitted.one_pass.observe((x,))
+    generator = torch.Generator().manual_seed(1)
+    fired = 0
+    for _ in range(100):
+        index = torch.randint(800, (n,), generator=generator)
+        estimate = fitted.estimate_from(fitted.one_pass.regrouped(seen, index))
+        fired += fitted.source_accuracy - estimate.accuracy > fitted.null.margin(n, 0.05)
+    assert fired <= 12  # stated 5 of 100, of one calibration
+
+
 def test_estimator_is_saved_and_loaded(net, fitted, tmp_path):
     path = tmp_path / "accuracy.safetensors"
     fitted.save(path)

@@ -374,3 +374,20 @@ def test_estimator_of_another_method_is_refused(judged):
     other = copy.deepcopy(net)
     with pytest.raises(UnseenError, match="another method"):
         DomainMonitor(other, estimator=estimator)
+
+
+def test_a_batch_that_cannot_be_judged_is_not_counted():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 3))
+    net = ERM(model)
+    x, y = torch.rand(60, 1, 4, 4), torch.arange(60) % 3
+    net.detector.calibrate([(x, y)], [(x, y)])
+    shifts = {kind: [lambda v, g, k=kind: (v[0] * (1 - 0.2 * k),)] for kind in (1, 2, 3)}
+    named = {str(kind): functions for kind, functions in shifts.items()}
+    estimator = AccuracyEstimator.fit(net, [(x, y)], shifts=named)
+    monitor = DomainMonitor(net, batch=16, estimator=estimator)
+    monitor.update(x[:16])
+    with pytest.raises(UnseenError):
+        monitor.update(x[:16] * 1e30)
+    assert (monitor.seen, monitor.samples) == (1, 16)
+    assert monitor.compute().verdict is not None

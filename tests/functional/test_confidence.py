@@ -15,6 +15,7 @@ from unseen.functional.confidence import (
     difference_of_confidences,
     fit_temperature,
     negative_entropy,
+    shift_to_mean,
     transported_confidence,
 )
 
@@ -59,3 +60,12 @@ def test_transport_is_the_best_assignment_of_all():
     )
     found = transported_confidence(p, torch.tensor([3.0, 2.0, 1.0]))
     assert float(found.sum()) == pytest.approx(best, rel=1e-6)
+
+
+def test_shifted_probabilities_have_the_mean_and_keep_their_order():
+    probabilities = torch.tensor([0.9, 0.2, 0.6, 0.99])
+    shifted = shift_to_mean(probabilities, 0.4)
+    assert float(shifted.mean()) == pytest.approx(0.4, abs=1e-6)
+    assert torch.equal(shifted.argsort(), probabilities.argsort())
+    by_hand = shifted.logit() - probabilities.double().logit()
+    assert by_hand == pytest.approx(torch.full((4,), float(by_hand[0])), abs=1e-6)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from unseen.checks import check_fraction, check_int, check_path, check_type
-from unseen.detection.accuracy_file import estimator_bytes, read_estimator
+from unseen.detection.accuracy_file import digest_of, estimator_bytes, read_estimator
 from unseen.detection.accuracy_points import OnPoint, collect_points, fit_correctness
 from unseen.detection.combined import Combined, fit_combined
 from unseen.detection.confidence_detector import ConfidenceDetector
@@ -30,8 +30,8 @@ from unseen.detection.sampling import random_samples
 from unseen.detection.synthetic_shifts import Shifts
 from unseen.errors import UnseenError
 from unseen.files import write_atomically
-from unseen.functional.confidence import shift_to_mean
 from unseen.functional.accuracy_model import accuracy_with_interval
+from unseen.functional.confidence import shift_to_mean
 from unseen.nn.calls import bind
 from unseen.nn.inputs import check_labels, inputs
 
@@ -66,6 +66,8 @@ class AccuracyEstimator:
     classes: int
     samples: int
     shifts: int
+    weights: str  # digest of the model's weights
+    _versions: tuple[tuple[int, int], ...] = ()  # of the tensors that had these weights
 
     @classmethod
     def fit(
@@ -114,7 +116,8 @@ class AccuracyEstimator:
             one_pass.signals, points, without_kind, source_scores, seen.accuracy
         )
         null = fit_null_accuracy(combined, one_pass.signals, seen)
-        return cls(one_pass, combined, null, seen.accuracy, classes, few, len(points) - 1)
+        shifted_sets, digest = len(points) - 1, digest_of(method.model)
+        return cls(one_pass, combined, null, seen.accuracy, classes, few, shifted_sets, digest)
 
     def estimate(self, x: Any, level: float = LEVEL) -> Estimate:
         """Estimate the accuracy on x, samples of one domain without labels."""
@@ -128,6 +131,10 @@ class AccuracyEstimator:
     def estimate_moments(self, moments: dict[str, Moments], level: float = LEVEL) -> Estimate:
         """Estimate the accuracy from the moments of every signal's features."""
         check_fraction("the level of an interval", level)
+        if not self._has_its_weights():
+            raise UnseenError(
+                "the weights have changed since this accuracy estimator was fitted: fit it again"
+            )
         scores = _scores(self.one_pass, moments)
         if bad := [name for name, value in scores.items() if not math.isfinite(value)]:
             raise UnseenError(
@@ -158,8 +165,19 @@ class AccuracyEstimator:
         return shift_to_mean(raw, self.estimate_from(observation).accuracy)
 
     def matches(self, net: Any) -> bool:
-        """Return whether the estimator was fitted with this method."""
-        return self.one_pass.net is method_of(net)
+        """Return whether the estimator was fitted with this method and its weights of now."""
+        return self.one_pass.net is method_of(net) and self._has_its_weights()
+
+    def _has_its_weights(self) -> bool:
+        """Return whether the weights are those of the fit; a digest is made if one was written."""
+        model = self.one_pass.net.model
+        tensors = (*model.parameters(), *model.buffers())
+        versions = tuple((id(t), 0 if t.is_inference() else t._version) for t in tensors)
+        if versions != self._versions:
+            if digest_of(model) != self.weights:
+                return False
+            self._versions = versions
+        return True
 
     def save(self, path: str | Path) -> None:
         """Write the estimator to a .safetensors file."""

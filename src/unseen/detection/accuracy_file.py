@@ -46,7 +46,7 @@ def estimator_bytes(estimator: Any) -> bytes:
         "classes": estimator.classes,
         "samples": estimator.samples,
         "shifts": estimator.shifts,
-        "model": digest_of(one_pass.net.model),
+        "model": estimator.weights,
     }
     return tensor_bytes(tensors, {"unseen": json.dumps(about)})
 
@@ -78,6 +78,7 @@ def read_estimator(path: Path, net: Any) -> dict[str, Any]:
             "classes": int(about["classes"]),
             "samples": int(about["samples"]),
             "shifts": int(about["shifts"]),
+            "weights": str(about["model"]),
         }
     except (KeyError, TypeError, ValueError, IndexError, RecursionError, AttributeError) as error:
         reason = f"{type(error).__name__}: {error}"

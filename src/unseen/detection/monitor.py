@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unseen.checks import check_fraction, check_int, check_path
+from unseen.checks import check_fraction, check_int, check_path, check_type
 from unseen.detection.accuracy import AccuracyEstimator
 from unseen.detection.chunks import pieces_of
 from unseen.detection.detector import Detector, detector_of
@@ -156,6 +156,7 @@ class DomainMonitor:
                 f"batch {self.seen + 1} of the stream has scores that are not finite: look for NaN "
                 "in it; the batch was not counted, the monitor can continue"
             )
+        self._judge(moments, False)  # raises, before anything is counted, if it cannot be judged
         total = features.sum(0)
         self._total += total
         self._sum = self.decay * self._sum + total
@@ -298,6 +299,12 @@ class DomainMonitor:
         monitor.false_alarm_rate = state.false_alarm_rate
         monitor.estimator = _checked(estimator, detector)
         monitor.tolerance = check_fraction("tolerance", tolerance, zero=True)
+        signals = None if monitor.estimator is None else set(monitor.estimator.one_pass.signals)
+        if signals is not None and state.moments and set(state.moments) != signals:
+            raise UnseenError(
+                f"{path} was saved with the signals {', '.join(sorted(state.moments))}, not those "
+                "of this estimator: make a new monitor"
+            )
         monitor._moments = state.moments
         monitor.history = deque(maxlen=state.history)
         monitor.thresholds = state.thresholds
@@ -317,7 +324,10 @@ class DomainMonitor:
 
 
 def _checked(estimator: AccuracyEstimator | None, detector: Detector) -> AccuracyEstimator | None:
-    if estimator is not None and not estimator.matches(detector):
+    if estimator is None:
+        return None
+    check_type("estimator", estimator, AccuracyEstimator, "an AccuracyEstimator")
+    if not estimator.matches(detector):
         raise UnseenError("this estimator was fitted with another method: fit it again")
     return estimator
 

@@ -101,7 +101,7 @@ def read_monitor(path: Path, source_mean: Tensor) -> MonitorState:
 
 
 def _are_moments(t: Tensor) -> bool:
-    shaped = t.dim() == 2 and t.shape[0] == 3 and t.shape[1] > 0
+    shaped = t.dim() == 2 and t.shape[0] == 3 and t.shape[1] > 0 and t.dtype == torch.float64
     return shaped and bool(t.isfinite().all()) and bool((t[1:] >= 0).all())
 
 

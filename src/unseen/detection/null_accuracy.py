@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unseen.detection.confidence_transport import ConfidenceTransport
 from unseen.detection.detector import Detector
 from unseen.detection.one_pass import Observation
 from unseen.functional.accuracy_curve import Floats
@@ -19,6 +20,8 @@ from unseen.functional.bootstrap import resampled_means
 
 RESAMPLES = 1000
 ROWS = 1000  # held-out samples that are resampled
+SIMULATED = 200  # batches of each small size
+SMALL = 64  # below it, signals that compare samples with each other are computed anew
 NORMAL_95 = 1.645  # the 95 % quantile of the standard normal distribution
 
 
@@ -34,9 +37,34 @@ def fit_null_accuracy(
     own = combined.accuracies(_resampled(signals, rows, len(source.logits[:ROWS])))
     table = []
     for size in SIZES:
-        accuracies = combined.accuracies(_resampled(signals, rows, size))
+        if size * source.logits.shape[1] < SMALL:
+            scores = _simulated(signals, rows, source.logits[:ROWS], size)
+        else:
+            scores = _resampled(signals, rows, size)
+        accuracies = combined.accuracies(scores)
         table.append(np.quantile(accuracies, RATES) - source.accuracy - NORMAL_95 * own.std())
     return NullAccuracy(np.minimum(np.array(table), 0))
+
+
+def _simulated(
+    signals: Mapping[str, Detector], rows: Mapping[str, Tensor], logits: Tensor, size: int
+) -> Floats:
+    """Return the scores of every signal for small batches, as `verdict` computes them."""
+    generator = torch.Generator().manual_seed(0)
+    index = torch.randint(len(logits), (SIMULATED, size), generator=generator)
+    scores = []
+    for name, features in rows.items():
+        detector, values = signals[name], features.double().cpu()
+        if isinstance(detector, ConfidenceTransport):
+            batches = torch.stack(
+                [detector.features_of(logits[chosen].transpose(1, 2), None) for chosen in index]
+            ).double()
+            means, variances = batches.mean(1), batches.var(1, correction=0)
+        else:
+            means = torch.stack([values[chosen].mean(0) for chosen in index])
+            variances = torch.stack([values[chosen].var(0, correction=0) for chosen in index])
+        scores.append(detector.reduce_mean(means, variances / max(1, size - 1)).numpy())
+    return np.stack(scores, -1)
 
 
 def _resampled(signals: Mapping[str, Detector], rows: Mapping[str, Tensor], size: int) -> Floats:

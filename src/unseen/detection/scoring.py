@@ -87,8 +87,8 @@ class Scoring(LegacyScoring):
 
     @property
     def has_accuracy_estimator(self) -> bool:
-        """Whether the estimator is there already, without a fit."""
-        return self._estimator is not None
+        """Whether the estimator of these weights is there already, without a fit."""
+        return self._estimator is not None and self._estimator.matches(self)
 
     @property
     def accuracy_estimator(self) -> AccuracyEstimator:
@@ -96,8 +96,10 @@ class Scoring(LegacyScoring):
         check_classifies(self)
         if self._estimator is None or not self._estimator.matches(self):
             if self._held_out is None:
+                changed = "the weights have changed since it was fitted, and there is "
                 raise UnseenError(
-                    "no held-out source data to estimate accuracy with: give it to unseen.fit or "
+                    f"{changed if self._estimator else ''}no held-out source data to estimate "
+                    "accuracy with: give it to unseen.fit or "
                     "unseen.calibrate, held_out=..., or set net.accuracy_estimator = "
                     "unseen.AccuracyEstimator.fit(net, held_out)"
                 )
@@ -107,6 +109,7 @@ class Scoring(LegacyScoring):
 
     @accuracy_estimator.setter
     def accuracy_estimator(self, estimator: AccuracyEstimator) -> None:
+        check_type("accuracy_estimator", estimator, AccuracyEstimator, "an AccuracyEstimator")
         if not estimator.matches(self):
             raise UnseenError("this estimator was fitted with another method: fit it again")
         self._estimator = estimator

@@ -174,6 +174,19 @@ def check_logits(logits: Any, samples: int | None = None) -> None:
         )
 
 
+def check_finite_logits(logits: Tensor) -> None:
+    """Raise if a model's output is not finite, and name the first sample."""
+    if not math.isfinite(logits.detach().sum().item()):
+        finite = logits.isfinite().reshape(len(logits), -1).all(1)
+        if not finite.all():
+            sample = int(finite.logical_not().nonzero()[0])
+            raise SampleError(
+                sample,
+                "the model's output is not finite: look for NaN in the weights, or for very large "
+                "inputs",
+            )
+
+
 def check_labels(logits: Tensor, y: Tensor, ignore: int = -100) -> Tensor:
     """Return the labels that count; raise unless they fit the shape and range of the logits."""
     if y.dtype != torch.int64:

@@ -16,7 +16,14 @@ from unseen.nn.batch import Batch
 from unseen.nn.calls import Output as Output
 from unseen.nn.calls import call_for_logits, call_model, check_output
 from unseen.nn.hooks import captured, evaluating, laid_out_for
-from unseen.nn.inputs import Inputs, check_finite, check_logits, describe_type, inputs
+from unseen.nn.inputs import (
+    Inputs,
+    check_finite,
+    check_finite_logits,
+    check_logits,
+    describe_type,
+    inputs,
+)
 from unseen.nn.model_errors import model_errors
 from unseen.nn.objectives import HasObjective
 from unseen.nn.places import COMPILED, find_place, named_layers
@@ -198,6 +205,7 @@ def _guard_predict(predict: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(logits, Tensor):
             logits = at_least_float32(logits)
         check_logits(logits, len(values[0]))
+        check_finite_logits(logits)
         return logits
 
     return guarded
