@@ -47,6 +47,10 @@ COMMANDS = {
         "estimate:estimate",
         "Estimate the accuracy on a domain without labels, beside what each signal alone says.",
     ),
+    "export": (
+        "export:export",
+        "Write a run's model with its score, thresholds and accuracy estimator to one file.",
+    ),
     "adapt": (
         "adapt:adapt",
         "Adapt a run to an unseen domain and report the metric on that domain and on the source.",

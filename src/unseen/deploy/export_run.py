@@ -1,0 +1,53 @@
+"""Export a finished run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from unseen.api import Task
+from unseen.checks import check_choice
+from unseen.deploy.export import export_onnx, export_program
+from unseen.errors import UnseenError
+from unseen.experiments.run_estimator import estimator_of
+from unseen.training.batches import load_split, take
+from unseen.training.run import Run
+
+Format = Literal["onnx", "torch_export"]
+SUFFIXES = {"onnx": ".onnx", "torch_export": ".pt2"}
+WRITERS = {"onnx": export_onnx, "torch_export": export_program}
+EXAMPLES = 3
+
+
+def export_run(run: Run, task: Task, out: Path, format: Format = "onnx") -> dict[str, Any]:
+    """Write the model of a run with its score, thresholds and accuracy estimator."""
+    suffix = SUFFIXES[check_choice("format", format, tuple(SUFFIXES))]
+    if out.suffix != suffix:
+        raise UnseenError(f"{out} must end in {suffix}, as --format is {format}")
+    net = run.load(task, "cpu")
+    data = load_split(task.source, "val")
+    count = min(EXAMPLES, len(data))  # type: ignore[arg-type]
+    example = take(data, torch.arange(count)).x
+    estimator = estimator_of(run, task, net) if net.objective.classifies else None
+    config = run.config
+    about = {
+        "task": task.name,
+        "variant": task.variant,
+        "run": config["run"],
+        "preprocessing": config.get("data") or {"task": task.name, "split": "as the task reads it"},
+    }
+    calibration = WRITERS[format](
+        net, example, out, classes=task.class_names, about=about, estimator=estimator
+    )
+    return {
+        "out": str(out),
+        "format": format,
+        "bytes": out.stat().st_size,
+        "detector": calibration.detector,
+        "inputs": [vars(i) for i in calibration.inputs],
+        "classes": list(calibration.classes),
+        "thresholds": calibration.more["thresholds"],
+        "estimates_accuracy": calibration.accuracy is not None,
+    }

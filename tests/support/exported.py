@@ -1,0 +1,46 @@
+"""Calibrated methods to export, with a small accuracy estimator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import unseen
+from unseen import AccuracyEstimator
+from unseen.api import Method
+
+SHIFTS = {
+    "noise": [lambda x, g: (x[0] + 0.5 * torch.randn(x[0].shape, generator=g),)],
+    "dark": [lambda x, g: (0.3 * x[0],)],
+    "bright": [lambda x, g: (x[0] + 1.0,)],
+}
+
+
+def calibrated(
+    model: nn.Module,
+    sites: list[str],
+    embedding: str,
+    x: Any,
+    classes: int,
+    *,
+    at: str = "site",
+    maps: tuple[int, ...] = (),
+) -> Method:
+    """Return a method around the model, calibrated on the samples, without an estimator."""
+    torch.manual_seed(1)
+    net = unseen.UncertaintyGuided(model, sites=sites, embedding=embedding)
+    net.detector = net.make_detector(at)
+    n = len(x) if isinstance(x, Tensor) else len(next(iter(x.values())))
+    y = torch.randint(classes, (n, *maps), generator=torch.Generator().manual_seed(0))
+    loader = [(x, y)]
+    unseen.calibrate(net, loader, loader)
+    net.keep_held_out(None)
+    return net
+
+
+def with_estimator(net: Method, x: Tensor, y: Tensor) -> Method:
+    """Fit a small estimator to the samples under three shifts."""
+    net.accuracy_estimator = AccuracyEstimator.fit(net, [(x, y)], shifts=SHIFTS, samples=30)
+    return net
