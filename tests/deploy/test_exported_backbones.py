@@ -31,7 +31,10 @@ BACKBONES = {
     "amazon_reviews": (
         lambda: ReviewMLP(50), ["fc1"], "fc2", (50,), 2, "embedding", (),
     ),
-    "driving": (lambda: FCN32s(4, depth=18, width=0.1), ["body.conv1"], "hidden", (3, 32, 32), 4, "site", (32, 32)),
+    "driving": (
+        lambda: FCN32s(4, depth=18, width=0.1), ["body.conv1"], "hidden", (3, 32, 32), 4, "site",
+        (32, 32),
+    ),
 }  # fmt: skip
 
 

@@ -209,6 +209,15 @@ def test_tutorial_runs_as_written(name, tmp_path):
         )
 
 
+def test_code_of_the_deploying_page_runs(tmp_path):
+    for _, title, text in blocks_of(DOCS / "deploying.md"):
+        if title:
+            with (tmp_path / title).open("a") as file:
+                file.write(text + "\n\n")
+    output = run_command("python deploy.py", tmp_path)
+    assert "Looks like the source" in output and "('cat', 'dog', 'bird')" in output
+
+
 def test_every_shown_command_parses():
     pages = [ROOT / "README.md", *DOCS.rglob("*.md")]
     shown = [

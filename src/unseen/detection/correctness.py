@@ -43,8 +43,10 @@ class Correctness(ConfidenceDetector):
         scaled = rows.double() / self.temperature
         best = scaled.softmax(1).topk(min(2, rows.shape[1]), dim=1).values
         first, margin = best[:, 0], best[:, 0] - best[:, -1]
+        # As tensors: an exported graph rounds numbers to float32, and 1 - LEAST with it.
+        low, high = torch.tensor([LEAST, 1 - LEAST], dtype=first.dtype, device=first.device)
         parts = [
-            first.clamp(LEAST, 1 - LEAST).logit(),
+            first.clamp(low, high).logit(),
             (margin + 1e-3).log(),
             entropy(scaled),
             -energy(rows.double()),
