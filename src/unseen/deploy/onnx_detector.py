@@ -19,7 +19,7 @@ import numpy as np
 from unseen.checks import check_fraction, check_int, check_number, check_path
 from unseen.deploy.calibration import SIGNAL, AccuracyNumbers, Calibration
 from unseen.deploy.feeds import feeds_of
-from unseen.deploy.reductions import Array
+from unseen.deploy.reductions import Array, shift_to_mean
 from unseen.deploy.session import check_graph, open_session
 from unseen.deploy.thresholds import null_scores, p_value_from, threshold_from
 from unseen.errors import UnseenError
@@ -213,9 +213,14 @@ class OnnxDetector:
         )
 
     def correctness(self, x: Any) -> Array:
-        """Return the probability that each prediction is correct, (N,)."""
+        """Return the probability that each prediction is correct, (N,).
+
+        Their mean is the estimated accuracy on x, samples of one domain.
+        """
         self._accuracy()
-        return np.asarray(1 - self._run(x, [f"{SIGNAL}correctness"])[0][:, 0])
+        seen = self.observe(x)
+        raw = 1 - seen.signals["correctness"][:, 0]
+        return shift_to_mean(raw, self.estimate_from(seen).accuracy)
 
     def _accuracy(self) -> AccuracyNumbers:
         if self.calibration.accuracy is None:

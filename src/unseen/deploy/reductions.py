@@ -46,3 +46,15 @@ def _nuclear_norm(moments: Array) -> Array:
     values = np.linalg.eigvalsh((matrix + np.swapaxes(matrix, -1, -2)) / 2)
     norm = np.sqrt(np.maximum(values, 0)).sum(-1) / classes**0.5
     return np.asarray(norm, dtype=moments.dtype)
+
+
+def shift_to_mean(probabilities: Array, mean: float) -> Array:
+    """Add one number to the log odds so that the probabilities have the mean, (N,) -> (N,)."""
+    clipped = np.clip(probabilities.astype(np.float64), 1e-9, 1 - 1e-9)
+    odds = np.log(clipped / (1 - clipped))
+    low, high = -60.0, 60.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        below = (1 / (1 + np.exp(-(odds + middle)))).mean() < mean
+        low, high = (middle, high) if below else (low, middle)
+    return np.asarray(1 / (1 + np.exp(-(odds + low))))

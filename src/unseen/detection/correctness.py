@@ -40,11 +40,10 @@ class Correctness(ConfidenceDetector):
 
     def inputs_of(self, rows: Tensor, scores: Tensor) -> Tensor:
         """Return the inputs of the regression, logits (M, C) and scores (M, S) -> (M, 4 + S)."""
-        scaled = rows.double() / self.temperature
+        scaled = rows.double() / _exact(self.temperature, rows)
         best = scaled.softmax(1).topk(min(2, rows.shape[1]), dim=1).values
         first, margin = best[:, 0], best[:, 0] - best[:, -1]
-        # As tensors: an exported graph rounds numbers to float32, and 1 - LEAST with it.
-        low, high = torch.tensor([LEAST, 1 - LEAST], dtype=first.dtype, device=first.device)
+        low, high = _exact(LEAST, rows), _exact(1 - LEAST, rows)
         parts = [
             first.clamp(low, high).logit(),
             (margin + 1e-3).log(),
@@ -82,7 +81,7 @@ class Correctness(ConfidenceDetector):
 
     def probability(self, inputs: Tensor) -> Tensor:
         """Return the probability of a correct prediction, (M, I) -> (M,)."""
-        return (inputs.to(self.weight) @ self.weight + self.bias).sigmoid()
+        return (inputs.to(self.weight) @ self.weight + _exact(self.bias, self.weight)).sigmoid()
 
     def rows_of(self, rows: Tensor, scores: Tensor) -> Tensor:
         """Return the inputs of every pixel, (N, P, C) and (N, S) -> (N * P, 4 + S)."""
@@ -109,3 +108,8 @@ class Correctness(ConfidenceDetector):
             raise UnseenError(
                 f"correctness: weight must have {CONFIDENCE + len(self.noise)} numbers"
             )
+
+
+def _exact(value: float, like: Tensor) -> Tensor:
+    """Return a number as a tensor of float64: an exported graph rounds plain ones to float32."""
+    return torch.tensor([value], dtype=torch.float64, device=like.device)
