@@ -8,15 +8,28 @@ def one_thread():
     torch.set_num_threads(1)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def smaller_estimators():
+    """Fit accuracy estimators to a third of the blends and draws, in every test."""
+    from unseen.detection import accuracy_points, null_accuracy
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(accuracy_points, "BLENDS", 20)
+        patch.setattr(null_accuracy, "RESAMPLES", 300)
+        patch.setattr(null_accuracy, "SIMULATED", 100)
+        yield
+
+
 @pytest.fixture(scope="module")
 def quick_estimators():
     """Fit accuracy estimators of runs to few samples and blends: for tests of what uses them."""
-    from unseen.detection import accuracy_points
+    from unseen.detection import accuracy_points, null_accuracy
     from unseen.detection.accuracy import AccuracyEstimator
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(AccuracyEstimator.fit.__func__.__kwdefaults__, "samples", 12)
         patch.setattr(accuracy_points, "BLENDS", 8)
+        patch.setattr(null_accuracy, "SIMULATED", 20)
         yield
 
 

@@ -67,6 +67,19 @@ def test_evaluate_reads_labels_of_other_data_and_prints_none_without(run, folder
     assert "no labels" in shown.stdout
 
 
+def test_run_with_a_named_source_is_evaluated_on_other_data(folders, tmp_path):
+    root = tmp_path / "places"
+    write_images(root / "day", 16)
+    write_images(root / "dusk", 4, seed=3)
+    named = ("--data", root, "--source", "day")
+    done = unseen("train", *named, "--out", tmp_path / "run", *QUICK)
+    assert done.returncode == 0, done.stderr
+    result = unseen("evaluate", tmp_path / "run", "--data", folders / "dark", "--json").json()
+    assert result["domains"]["dark"]["n"] == 18
+    wrong = unseen("train", "--data", root, "--source", "night", "--out", tmp_path / "no", *QUICK)
+    assert wrong.returncode == 2 and 'there is no domain "night"' in wrong.stderr
+
+
 def test_commands_without_labels_work_on_a_flat_folder(run, folders, tmp_path):
     new = ("--data", folders / "new")
     scored = unseen("score", run, *new, "--json").json()

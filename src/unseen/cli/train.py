@@ -91,7 +91,8 @@ def train(
         [f"held-out source, {metric}", format_value(value, metric)],
     ]
     show(f"{task_title(result)} {config['method']}", ["", ""], rows)
-    print(f"next: {_next(run.folder, made, word)}")
+    own = f" --method {method}" if ":" in method else ""
+    print(f"next: {_next(run.folder, made, word)}{own}")
     if tensorboard:
         print(f"curves: tensorboard --logdir {run.folder}")
 

@@ -107,7 +107,11 @@ class Run:
         """Return the trained method around the task's model."""
         if not self.done:
             started = (self.folder / CONFIG).exists() and self.config
-            hint = "the run is not finished: add --resume to continue it" if started else "no run"
+            hint = (
+                "the run is not finished: continue it with unseen train ... --resume"
+                if started
+                else "no run"
+            )
             raise UnseenError(f"{self.folder}: {hint}")
         config = self.config
         variant = config.get("variant", task.variant)

@@ -91,6 +91,8 @@ def train(
     torch.manual_seed(seed)
     net = method_class(task.model(**settings.model), **settings.method).to(target_device)
     find_layers(net, task)
+    if task.record:  # own data; benchmarks keep the settings they were published with
+        net.adjust_to(loop.steps)
     train_mode(net)
     config = {
         **identity(task, net, preset, settings, seed),

@@ -188,9 +188,10 @@ def _source(made: Collection) -> str | None:
     names = sorted({row.domain for row in made.rows})
     if (chosen := made.options.source) is not None:
         if chosen not in names:
-            raise UnseenError(
-                f'{made.manifest.path} has no domain "{chosen}"; it has: {", ".join(names)}'
+            made.problems.add(
+                "no source domain", f'there is no domain "{chosen}"; there is {", ".join(names)}'
             )
+            return None
         return chosen
     labelled = sorted({row.domain for row in made.rows if row.label})
     trained_on = sorted({row.domain for row in made.rows if row.split == "train" and row.label})

@@ -170,11 +170,12 @@ def domain_score_table(task: TaskRuns) -> Table | None:
         task.with_unit(task.metric),
         "domain score",
         "threshold",
-        "alarms",
+        "score alarms",
     ]
     caption = (
-        "The domain score needs no labels; it is high for domains unlike the source. An alarm is a "
-        "score above the threshold, which the source exceeds with a probability of 1 %."
+        "The domain score needs no labels; it is high for domains unlike the source. A score "
+        "alarm is a score above the threshold, which the source exceeds with a probability of 1 %; "
+        "a verdict judges the accuracy too."
     )
     return Table("Domain scores", header, rows, caption, task.title)
 
