@@ -271,6 +271,7 @@ def test_methods_learn_from_label_maps_and_never_from_pixels_without_a_label(met
         if logits.requires_grad:
             logits.register_hook(slopes.append)
 
+    net.prepare(batch)  # its probe passes a gradient of its own
     net.model.register_forward_hook(watch)
     logs = [net.step(batch) for _ in range(3)]
     assert all(value.isfinite() for log in logs for value in log.values())

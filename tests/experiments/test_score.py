@@ -95,7 +95,7 @@ def test_score_saves_reliability_bins_of_labelled_domains(scored):
         seen = net.accuracy_estimator.one_pass.observe((x,))
         confidence = {
             "before": logits.double().softmax(1).amax(1),
-            "after": 1 - seen.features["correctness"][:, 0],
+            "after": net.accuracy_estimator.correctness_from(seen),
         }
         right = logits.argmax(1) == y
         for kind, values in confidence.items():

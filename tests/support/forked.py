@@ -88,6 +88,8 @@ def add_path(path: Path) -> None:
 
 def _act(act: Callable[[], object], folder: Path, out: Path, err: Path) -> None:
     os.chdir(folder)
+    # A shell that starts the tests in the background has them ignore Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     forkserver._forkserver.__init__()  # the server of the parent is not a child of the fork
     logging.getLogger().handlers.clear()  # those of pytest
     with (
