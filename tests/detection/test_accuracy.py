@@ -185,6 +185,21 @@ def test_estimate_refuses_bad_arguments(fitted):
         fitted.estimate(x, level=1.0)
 
 
+@pytest.mark.parametrize(
+    "shifts",
+    [[1, 2, 3], {"a": lambda x, g: x}, {"a": [5], "b": [5], "c": [5]}, {"a": [], "b": [], "c": []}],
+)
+def test_shifts_that_are_no_lists_of_functions_are_refused(net, shifts):
+    with pytest.raises(UnseenError, match="shifts must be a dict of lists of functions"):
+        AccuracyEstimator.fit(net, [bars(30, 2)], shifts=shifts)
+
+
+def test_shift_that_fails_is_named(net):
+    shifts = {kind: [lambda x, g: (x[0] / (1 // 0),)] for kind in "abc"}
+    with pytest.raises(UnseenError, match=r"the shift .* fails.*ZeroDivisionError"):
+        AccuracyEstimator.fit(net, [bars(30, 2)], shifts=shifts)
+
+
 def test_own_shifts_are_used(net):
     source = Batch.of(bars(60, 2))
     factors = (("a", 0.9), ("b", 0.5), ("c", 0.1))

@@ -146,3 +146,13 @@ def test_nearly_every_calibration_keeps_the_stated_rate(n, held_out):
         found = float((score(fresh) > threshold).double().mean())
         exceeded += found > rate + 2 * (rate * (1 - rate) / batches) ** 0.5
     assert exceeded <= 0.05 * 50
+
+
+def test_threshold_of_a_huge_batch_is_made_at_once_and_is_not_too_low():
+    held_out = torch.randn(300, 2, generator=torch.Generator().manual_seed(0)) + 5
+
+    def reduce(mean):
+        return (mean - 5).abs().mean(-1)
+
+    huge = alarm_threshold(held_out, reduce, 10**15, 0.01)
+    assert huge == alarm_threshold(held_out, reduce, 10_000, 0.01)

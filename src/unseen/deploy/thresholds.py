@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unseen.deploy.reductions import Array, Reduction
+from unseen.functional.verdict import LARGEST_BATCH
 
 # Of unseen.detection.threshold, which a test compares with this file.
 RESAMPLES = 2000
@@ -51,6 +52,7 @@ class TorchRandom:
 
 def null_scores(held_out: Array, reduce: Reduction, n: int) -> Array:
     """Return the scores of source batches of n, (CALIBRATIONS, RESAMPLES)."""
+    n = min(n, LARGEST_BATCH)
     furthest = held_out[int(np.argmax(reduce(held_out)))]
     rows = np.concatenate([held_out, np.repeat(furthest[None], UNSEEN_SAMPLES, 0)])
     random = TorchRandom()

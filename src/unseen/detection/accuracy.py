@@ -84,8 +84,9 @@ class AccuracyEstimator:
 
         Args:
             net: a method, or its detector.
-            shifts: {kind: [function(x, generator) -> x, ...]} of at least three kinds. By default
-                corruptions for images; noise and dropped features for other inputs.
+            shifts: {kind: [function(x, generator) -> x, ...]} of at least three kinds, where x
+                is a tuple of inputs. By default corruptions for images; noise and dropped features
+                for other inputs.
             samples: held-out samples that are shifted.
             on_point: called after each shift with the number done and the number of all.
         """

@@ -16,6 +16,7 @@ from unseen.errors import UnseenError
 from unseen.functional.accuracy_curve import Floats
 from unseen.nn.batch import Batch
 from unseen.nn.inputs import inputs
+from unseen.user_code import describe_error, describe_failure
 
 BLENDS = 60  # of several kinds of shift
 MIXTURES = (0.25, 0.5, 0.75)  # parts of a shift in mixtures with the source
@@ -53,6 +54,7 @@ def collect_points(
         on_point: called after each shift with the number done and the number of all.
     """
     kinds = shifts_for(batch.x, label_maps=batch.y.dim() > 1) if shifts is None else shifts
+    _check_shifts(kinds)
     if len(kinds) < 3:
         raise UnseenError(
             f"an accuracy estimate needs at least 3 kinds of shifts, not {len(kinds)}"
@@ -175,10 +177,32 @@ def _regression_rows(one_pass: OnePass, seen: Observation) -> tuple[Tensor, Tens
     return rows[index], correct[index]
 
 
+def _check_shifts(shifts: Shifts) -> None:
+    """Raise unless shifts are lists of functions by the kind of shift."""
+    if not isinstance(shifts, Mapping) or not all(
+        isinstance(functions, list | tuple) and functions and all(map(callable, functions))
+        for functions in shifts.values()
+    ):
+        raise UnseenError(
+            "shifts must be a dict of lists of functions, {kind: [function(x, generator), ...]}, "
+            f"not {shifts!r:.200}"
+        )
+
+
 def _apply(
     shift: Shift, x: tuple[Tensor, ...], kinds: tuple[str, ...], seed: int
 ) -> tuple[Tensor, ...]:
-    shifted = inputs(shift(x, torch.Generator().manual_seed(seed)))
+    try:
+        made = shift(x, torch.Generator().manual_seed(seed))
+    except (UnseenError, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        problem = describe_failure(error) or describe_error(error)
+        raise UnseenError(
+            f"the shift {' + '.join(kinds)} fails, {problem}; it is given a tuple of inputs and "
+            "returns one"
+        ) from error
+    shifted = inputs(made)
     if [t.shape for t in shifted] != [t.shape for t in x]:
         raise UnseenError(f"the shift {' + '.join(kinds)} must keep the shapes of its inputs")
     return shifted

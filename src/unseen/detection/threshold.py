@@ -16,6 +16,7 @@ from torch import Tensor
 from unseen.checks import check_fraction
 from unseen.errors import UnseenError
 from unseen.functional.bootstrap import Reduce, resampled_means
+from unseen.functional.verdict import LARGEST_BATCH
 
 log = logging.getLogger("unseen")
 
@@ -77,6 +78,7 @@ def null_scores(held_out: Tensor, reduce: Reduce, n: int) -> Tensor:
             "the held-out source samples were dropped, so no new threshold can be made: "
             "load the run again"
         )
+    n = min(n, LARGEST_BATCH)
     furthest = held_out[reduce(held_out).argmax()]
     rows = torch.cat([held_out, furthest.expand(UNSEEN_SAMPLES, -1)])
     generator = torch.Generator().manual_seed(0)

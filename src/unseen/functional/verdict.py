@@ -21,6 +21,7 @@ from unseen.functional.accuracy_model import NullAccuracy
 
 Outcome = Literal["ok", "shifted", "failing", "unknown"]
 TOLERANCE = 0.05
+LARGEST_BATCH = 10_000  # in null distributions; larger ones have this threshold, a little high
 RATE = 0.01
 
 
