@@ -164,7 +164,7 @@ def test_domain_scores_of_evaluated_runs_are_shown_without_further_commands(tmp_
     page = page_of(tmp_path)
     assert "Domain score and error" in page and "Domain scores" in page
     table = report_files([tmp_path])["tables/digits-domain-scores.csv"].decode().splitlines()
-    assert table[0] == 'method,domain,"accuracy, %",domain score,threshold,alarms'
+    assert table[0] == 'method,domain,"accuracy, %",domain score,threshold,score alarms'
     assert table[1:3] == [
         "erm,mnist (source),97.0000,0.03,0.1,0 of 1",
         "erm,svhn,30.0000,0.7,0.1,1 of 1",

@@ -372,7 +372,7 @@ def test_unfinished_run_cannot_be_evaluated(tmp_path):
         exam.evaluate(Run(tmp_path / "none"), tiny_task())
     half = train(tiny_task(), "erm", tmp_path / "half", progress=False)
     (half.folder / "done").unlink()
-    with pytest.raises(UnseenError, match="not finished: add --resume"):
+    with pytest.raises(UnseenError, match="not finished: continue it with unseen train"):
         exam.evaluate(half, tiny_task())
     (tmp_path / "saved").mkdir()
     (tmp_path / "saved/config.json").write_text(json.dumps({"format": 1}))
