@@ -40,11 +40,11 @@ def test_a_signal_to_a_training_says_what_is_kept_and_how_to_continue(tmp_path, 
         assert process.running, process.wait()
         time.sleep(0.02)
     process.send_signal(number)
-    returncode, _, said = process.wait(60)
-    assert returncode == code, said
-    assert "my run keeps the checkpoint of step " in said and "Traceback" not in said
-    assert f"{word}; a training run continues from its last checkpoint with: unseen " in said
-    assert said.rstrip().endswith(f"--out '{out}' --resume")
+    returncode, _, stderr = process.wait(60)
+    assert returncode == code, stderr
+    assert "my run keeps the checkpoint of step " in stderr and "Traceback" not in stderr
+    assert f"{word}; a training run continues from its last checkpoint with: unseen " in stderr
+    assert stderr.rstrip().endswith(f"--out '{out}' --resume")
     assert not list(out.rglob(".*"))
 
 

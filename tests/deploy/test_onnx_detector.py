@@ -229,3 +229,19 @@ def test_assignment_without_scipy_is_optimal(n):
     assert sorted(columns) == list(range(n))
     best = cost[linear_sum_assignment(cost)].sum()
     assert cost[np.arange(n), columns].sum() == pytest.approx(best)
+
+
+def test_export_refuses_the_estimator_of_another_method(tmp_path):
+    def made():
+        torch.manual_seed(0)
+        net = unseen.ERM(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 3)))
+        unseen.calibrate(net, data, data)
+        return net
+
+    x = torch.rand(60, 1, 4, 4)
+    data = [(x, torch.arange(60) % 3)]
+    shifts = {k: [lambda v, g: (v[0] * 0.5,)] for k in "abc"}
+    other = unseen.AccuracyEstimator.fit(made(), data, shifts=shifts)
+    with pytest.raises(UnseenError, match="another method or other weights"):
+        export_onnx(made(), x, tmp_path / "m.onnx", estimator=other)
+    assert not (tmp_path / "m.onnx").exists()

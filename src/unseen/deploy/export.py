@@ -141,6 +141,10 @@ def _trace(net: Method, example: Any, estimator: AccuracyEstimator | None) -> _T
     net.detector.calibrated()
     if estimator is None:
         estimator = _estimator_of(net)
+    elif not estimator.matches(net):
+        raise UnseenError(
+            "this estimator was fitted with another method or other weights: fit it again"
+        )
     given = bind(net.model, inputs(example))
     samples = len(given[0])
     if samples == 0:

@@ -21,7 +21,7 @@ from unseen.functional.bootstrap import resampled_means
 RESAMPLES = 1000
 ROWS = 1000  # held-out samples that are resampled
 SIMULATED = 200  # batches of each small size
-SMALL = 64  # below it, signals that compare samples with each other are computed anew
+SMALL = 64  # smaller batches are simulated sample by sample
 NORMAL_95 = 1.645  # the 95 % quantile of the standard normal distribution
 
 

@@ -239,14 +239,14 @@ class OnePass:
     def regrouped(self, seen: Observation, index: Tensor) -> Observation:
         """Return the observation of some samples as one batch.
 
-        Predictions are matched with each other anew.
+        The signals of optimal transport are computed again for this batch.
         """
         chosen = seen.take(index)
         self.match(chosen)
         return chosen
 
     def join(self, parts: Sequence[Observation]) -> Observation:
-        """Return the observation of all samples of several, matched with each other anew."""
+        """Concatenate observations and compute the signals of optimal transport again."""
         joined = Observation.concatenate(parts)
         self.match(joined)
         return joined

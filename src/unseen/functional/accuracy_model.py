@@ -143,7 +143,7 @@ def accuracy_with_interval(
     """Estimate the accuracy on n samples from the scores of the signals."""
     accuracy, extrapolates, stretch = combined.predict(scores)
     low, high = combined.interval(accuracy, level, stretch)
-    # Of n samples with this accuracy, about so many more or less are right by chance.
+    # The binomial sampling error of the accuracy on n samples, at 90 %.
     binomial = 1.645 * math.sqrt(max(accuracy * (1 - accuracy), 0) / n)
     sampling = math.hypot(null.spread(n), binomial)
     low = accuracy - math.hypot(accuracy - low, sampling)

@@ -83,7 +83,7 @@ class GaussianHead(nn.Module):
 
 
 def _convolve_sparsely(conv: Any, x: Tensor, weight: Tensor, bias: Tensor, every: int) -> Tensor:
-    """Convolve as `conv` does, at every so many positions of its output along each axis."""
+    """Convolve as `conv` does, with a stride that is `every` times as large."""
     if every == 1:
         return conv._conv_forward(x, weight, bias)  # type: ignore[no-any-return]
     sparse = copy.copy(conv)
