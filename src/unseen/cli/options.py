@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,9 +14,7 @@ from unseen.cli.messages import say as say
 from unseen.cli.output import emit as emit
 from unseen.cli.output import stdout_for_results_only as stdout_for_results_only
 from unseen.errors import UnseenError
-from unseen.methods import method_named
-from unseen.tasks import task_named
-from unseen.tasks.own_files import task_of_run
+from unseen.experiments.run_task import task_of_run_folder
 from unseen.training.run import Run
 
 
@@ -99,44 +97,9 @@ def task_of(run: Run, name: str | None, own: RunData | None = None, *, pool: boo
     Args:
         pool: split targets of one's own data that have no splits into halves, for adaptation.
     """
-    config, own = run.config, own or RunData()
-    _import_method(run, config.get("method_word"), own)
-    if config.get("data") is not None:
-        if name is not None:
-            raise UnseenError(f"{run.folder} was trained on --data: leave out --task")
-        return task_of_run(
-            config["data"],
-            f'{run.folder / "config.json"}, "data"',
-            data=None if own.data is None else str(own.data),
-            model=own.model,
-            trust_code=own.trust_code,
-            pool=pool,
-        )
-    if own.data is not None or own.model is not None:
-        raise UnseenError(
-            f"{run.folder} was trained on the task {config.get('task')}, not on --data: leave out "
-            "--data and --model"
-        )
-    recorded = str(config.get("task_word", config.get("task")))
-    if name is None and ":" in recorded:
-        raise UnseenError(
-            f"{run.folder} was trained on your own task {recorded}: add --task {recorded}"
-        )
-    return task_named(recorded if name is None else name)
-
-
-def _import_method(run: Run, recorded: str | None, own: RunData) -> None:
-    """Import the user's own method of a run, if an option allows it."""
-    if recorded is None:
-        if own.method is not None:
-            raise UnseenError(f"{run.folder} was trained with a built-in method: omit --method")
-        return
-    if own.method is None and not own.trust_code:
-        raise UnseenError(
-            f"{run.folder} was trained with your own method {recorded}: add --method {recorded}, "
-            "or --trust-code"
-        )
-    method_named(own.method or recorded)
+    given = asdict(own or RunData())
+    given["data"] = None if given["data"] is None else str(given["data"])
+    return task_of_run_folder(run, name, pool=pool, **given)
 
 
 def task_title(result: dict[str, Any]) -> str:

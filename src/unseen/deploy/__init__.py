@@ -1,7 +1,7 @@
-"""Export of trained methods, and prediction with exported models.
+"""Export of trained methods, and prediction with runs and exported models.
 
-`OnnxDetector` needs numpy and onnxruntime alone. What exports needs torch and is imported when it
-is first used.
+`open_scorer` opens either. `OnnxDetector` needs numpy and onnxruntime alone. What exports needs
+torch and is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -10,14 +10,30 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from unseen.deploy.onnx_detector import OnnxDetector
+from unseen.deploy.open_scorer import open_scorer
+from unseen.deploy.scorer import Scorer
+from unseen.deploy.seen import Seen
+from unseen.deploy.sums import Sums
 
 if TYPE_CHECKING:
     from unseen.deploy.export import export_onnx, export_program
+    from unseen.deploy.run_scorer import RunScorer
 
-__all__ = ["OnnxDetector", "export_onnx", "export_program"]
+_PLACES = {"export_onnx": "export", "export_program": "export", "RunScorer": "run_scorer"}
+
+__all__ = [
+    "OnnxDetector",
+    "RunScorer",
+    "Scorer",
+    "Seen",
+    "Sums",
+    "export_onnx",
+    "export_program",
+    "open_scorer",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("export_onnx", "export_program"):
-        return getattr(importlib.import_module("unseen.deploy.export"), name)
+    if name in _PLACES:
+        return getattr(importlib.import_module(f"unseen.deploy.{_PLACES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from unseen.api import Method
 from unseen.deploy.calibration import AccuracyNumbers, Calibration, Input
 from unseen.deploy.reductions import Array, Kind, Reduction
+from unseen.deploy.seen import LabelKind
 from unseen.deploy.thresholds import null_scores, threshold_from
 from unseen.deploy.transport import Transport
 from unseen.detection.accuracy import AccuracyEstimator
@@ -40,15 +43,22 @@ def calibration_of(
     inputs: Sequence[Input],
     classes: Sequence[str],
     about: Mapping[str, Any],
+    *,
+    portable: bool = True,
 ) -> Calibration:
-    """Collect what the exported model must know of its source."""
+    """Collect what an exported model must know of its source.
+
+    Args:
+        portable: with a table of thresholds, and only with reductions that can be written to a
+            file. A method in memory needs neither.
+    """
     statistics = net.detector.calibrated()
     if not len(statistics.held_out):
         raise UnseenError(
             "the held-out source samples were dropped, so no threshold can be exported: load the "
             "run again"
         )
-    reduction = reduction_of(net.detector)
+    reduction = reduction_of(net.detector, portable)
     held_out = _array(statistics.held_out.to(statistics.mean))
     return Calibration(
         detector=net.detector.name,
@@ -61,8 +71,9 @@ def calibration_of(
             "version": package_version(),
             "method": net.name,
             "score": net.detector.summary,
+            "labels": label_kind(net),
             **about,
-            "thresholds": threshold_table(held_out, reduction),
+            **({"thresholds": threshold_table(held_out, reduction)} if portable else {}),
         },
     )
 
@@ -74,9 +85,35 @@ def threshold_table(held_out: Array, reduction: Reduction) -> dict[str, Any]:
     return {"batch_sizes": SIZES, "rates": RATES, "values": values}
 
 
-def reduction_of(detector: Detector) -> Reduction:
+def label_kind(net: Method) -> LabelKind:
+    """Return what a method predicts, by its loss; a task says whether it predicts maps."""
+    if net.objective.classifies:
+        return "classes"
+    return "several" if net.objective.name == "bce" else "number"
+
+
+@dataclass(frozen=True)
+class TorchReduction(Reduction):
+    """The reduction of a detector that is not one of unseen's."""
+
+    detector: Detector | None = None
+
+    def __call__(self, mean: Array, variance: Array | None = None) -> Array:
+        assert self.detector is not None
+        device = self.detector.calibrated().mean.device
+        given = torch.from_numpy(np.ascontiguousarray(mean)).to(device)
+        with torch.no_grad():
+            if variance is None:
+                return _array(self.detector.reduce(given))
+            spread = torch.from_numpy(np.ascontiguousarray(variance)).to(device)
+            return _array(self.detector.reduce_mean(given, spread))
+
+
+def reduction_of(detector: Detector, portable: bool = True) -> Reduction:
     """Return what turns mean features into the detector's score."""
     kind = KINDS.get(type(detector).reduce)
+    if kind is None and not portable:
+        return TorchReduction("mean", detector=detector)
     if kind is None:
         raise UnseenError(
             f"the detector {detector.name} has a reduce of its own, which an exported model cannot "

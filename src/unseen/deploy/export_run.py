@@ -5,20 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
 from unseen.api import Task
 from unseen.checks import check_choice
 from unseen.deploy.export import export_onnx, export_program
+from unseen.deploy.scorer_of_run import about_run, example_of
 from unseen.errors import UnseenError
 from unseen.experiments.run_estimator import estimator_of
-from unseen.training.batches import load_split, take
 from unseen.training.run import Run
 
 Format = Literal["onnx", "torch_export"]
 SUFFIXES = {"onnx": ".onnx", "torch_export": ".pt2"}
 WRITERS = {"onnx": export_onnx, "torch_export": export_program}
-EXAMPLES = 3
 
 
 def export_run(run: Run, task: Task, out: Path, format: Format = "onnx") -> dict[str, Any]:
@@ -27,17 +24,9 @@ def export_run(run: Run, task: Task, out: Path, format: Format = "onnx") -> dict
     if out.suffix != suffix:
         raise UnseenError(f"{out} must end in {suffix}, as --format is {format}")
     net = run.load(task, "cpu")
-    data = load_split(task.source, "val")
-    count = min(EXAMPLES, len(data))  # type: ignore[arg-type]
-    example = take(data, torch.arange(count)).x
+    example = example_of(task)
     estimator = estimator_of(run, task, net) if net.objective.classifies else None
-    config = run.config
-    about = {
-        "task": task.name,
-        "variant": task.variant,
-        "run": config["run"],
-        "preprocessing": config.get("data") or {"task": task.name, "split": "as the task reads it"},
-    }
+    about = about_run(run, task)
     calibration = WRITERS[format](
         net, example, out, classes=task.class_names, about=about, estimator=estimator
     )

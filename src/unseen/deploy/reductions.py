@@ -48,13 +48,28 @@ def _nuclear_norm(moments: Array) -> Array:
     return np.asarray(norm, dtype=moments.dtype)
 
 
+def log_odds(probabilities: Array) -> Array:
+    """Return log(p / (1 - p)), of probabilities clipped to 1e-9 from both ends."""
+    clipped = np.clip(probabilities.astype(np.float64), 1e-9, 1 - 1e-9)
+    return np.asarray(np.log(clipped / (1 - clipped)))
+
+
+def from_log_odds(odds: Array) -> Array:
+    """Return the probabilities of log odds."""
+    return np.asarray(1 / (1 + np.exp(-odds)))
+
+
 def shift_to_mean(probabilities: Array, mean: float) -> Array:
     """Add one number to the log odds so that the probabilities have the mean, (N,) -> (N,)."""
-    clipped = np.clip(probabilities.astype(np.float64), 1e-9, 1 - 1e-9)
-    odds = np.log(clipped / (1 - clipped))
+    odds = log_odds(probabilities)
+    return from_log_odds(odds + shift_of(odds, np.ones(len(odds)), mean))
+
+
+def shift_of(odds: Array, weights: Array, mean: float) -> float:
+    """Return what to add to log odds so that their probabilities have the weighted mean."""
     low, high = -60.0, 60.0
     for _ in range(60):
         middle = (low + high) / 2
-        below = (1 / (1 + np.exp(-(odds + middle)))).mean() < mean
+        below = np.average(from_log_odds(odds + middle), weights=weights) < mean
         low, high = (middle, high) if below else (low, middle)
-    return np.asarray(1 / (1 + np.exp(-(odds + low))))
+    return low

@@ -40,6 +40,7 @@ LOGITS_ONLY = (
     Energy,
 )
 OWN = "own"  # key of the detector in use
+OUTPUTS = "outputs"  # key of the predictions
 NOISE = (SigmaDetector, EmbeddingShift)  # where the method has learned noise
 
 
@@ -82,6 +83,7 @@ class Observation:
     correct: Tensor | None = None  # (N, P) bool; with labels
     counted: Tensor | None = None  # (N, P) bool: labels that are not ignored
     own: Tensor | None = None  # features of the detector in use, (N, F)
+    outputs: Tensor | None = None  # what the model predicts, (N, C, ...); on demand
 
     @property
     def n(self) -> int:
@@ -105,7 +107,7 @@ class Observation:
         first = parts[0]
         more = [
             None if getattr(first, name) is None else torch.cat([getattr(p, name) for p in parts])
-            for name in ("correct", "counted", "own")
+            for name in ("correct", "counted", "own", "outputs")
         ]
         features = {n: torch.cat([p.features[n] for p in parts]) for n in first.features}
         return cls(torch.cat([p.logits for p in parts]), features, *more)
@@ -115,7 +117,10 @@ class Observation:
         return Observation(
             self.logits[index],
             {name: t[index] for name, t in self.features.items()},
-            *(None if t is None else t[index] for t in (self.correct, self.counted, self.own)),
+            *(
+                None if t is None else t[index]
+                for t in (self.correct, self.counted, self.own, self.outputs)
+            ),
         )
 
 
@@ -171,6 +176,7 @@ class OnePass:
         ignore: int = -100,
         *,
         own: Detector | None = None,
+        whole: bool = False,
     ) -> Observation:
         """Pass samples of one domain through the model, in batches that fit into memory.
 
@@ -178,20 +184,21 @@ class OnePass:
 
         Args:
             own: a detector whose features are wanted too, from the same pass.
+            whole: also return all that the model predicts, such as every pixel of a map.
         """
         if len(x[0]) == 0:
             raise UnseenError("an accuracy estimate needs at least one sample, x is empty")
         check_finite(x)  # of all samples, so that an error gives the index among them
         size = inference_batch_size(x)
         parts = [
-            self._look(take_rows(x, slice(start, start + size)), own)
+            self._look(take_rows(x, slice(start, start + size)), own, whole)
             for start in range(0, len(x[0]), size)
         ]
         names = parts[0][1]
         features = {name: torch.cat([part[name] for _, part in parts]) for name in names}
-        own_features = features.pop(OWN, None)
+        own_features, outputs = features.pop(OWN, None), features.pop(OUTPUTS, None)
         observation = Observation(torch.cat([rows for rows, _ in parts]), features)
-        observation.own = own_features
+        observation.own, observation.outputs = own_features, outputs
         self.match(observation)
         if y is not None:
             labels = sampled_labels(y.cpu())
@@ -201,7 +208,7 @@ class OnePass:
         return observation
 
     def _look(
-        self, x: tuple[Tensor, ...], own: Detector | None
+        self, x: tuple[Tensor, ...], own: Detector | None, whole: bool
     ) -> tuple[Tensor, dict[str, Tensor]]:
         detectors = {
             n: d
@@ -234,6 +241,8 @@ class OnePass:
         if is_fitted(self.correctness):
             scores = self.noise_scores(features)
             features[self.correctness.name] = self.correctness.from_rows(rows, scores)
+        if whole:
+            features[OUTPUTS] = logits.cpu()
         return rows, features
 
     def regrouped(self, seen: Observation, index: Tensor) -> Observation:

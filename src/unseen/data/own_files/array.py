@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 
@@ -32,13 +32,14 @@ class ArrayReader(Reader):
     def state(self) -> dict[str, Any]:
         return {"shape": list(self.stored), "dtype": self.dtype.name}
 
-    def read(self, content: Path) -> Array:
+    def read(self, content: Path | BinaryIO) -> Array:
         array = _load(content)
+        name = content if isinstance(content, Path) else "the file"
         if array.shape != self.stored:
-            raise UnseenError(f"{content} has shape {array.shape}, expected {self.stored}")
+            raise UnseenError(f"{name} has shape {array.shape}, expected {self.stored}")
         array = np.array(array).reshape(self.shape).astype(self.dtype)
         if not np.isfinite(array).all():
-            raise UnseenError(f"{content} holds NaN or infinity")
+            raise UnseenError(f"{name} holds NaN or infinity")
         return array
 
     @staticmethod
@@ -54,9 +55,11 @@ class ArrayReader(Reader):
         return Fact(array.shape)
 
 
-def _load(path: Path) -> Array:
+def _load(file: Path | BinaryIO) -> Array:
+    mode: Any = "r" if isinstance(file, Path) else None
     try:
-        array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+        array: Array = np.load(file, mmap_mode=mode, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise UnseenError(f"{path} cannot be read as .npy: {error}") from None
+        name = file if isinstance(file, Path) else "the file"
+        raise UnseenError(f"{name} cannot be read as .npy: {error}") from None
     return array

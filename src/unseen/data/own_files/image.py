@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -30,7 +30,7 @@ class ImageReader(Reader):
     def state(self) -> dict[str, Any]:
         return {"height": self.height, "width": self.width}
 
-    def read(self, content: Path) -> Array:
+    def read(self, content: Path | BinaryIO) -> Array:
         with _opened(content) as image:
             image.draft("RGB", (self.width, self.height))  # JPEGs decode faster to a smaller size
             upright = _rgb(ImageOps.exif_transpose(image))
@@ -71,7 +71,7 @@ def read_label_map(path: Path, size: tuple[int, int] | None) -> Array:
 class _opened:
     """An opened image; whatever Pillow raises becomes an UnseenError with the file's name."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | BinaryIO) -> None:
         self.path = path
         self.image: Image.Image
 
@@ -93,13 +93,14 @@ class _opened:
             raise _unreadable(self.path, error) from None
 
 
-def _unreadable(path: Path, error: BaseException) -> BaseException:
+def _unreadable(path: Path | BinaryIO, error: BaseException) -> BaseException:
     if not isinstance(error, Exception):  # Ctrl-C
         return error
     if isinstance(error, FileNotFoundError):
         return UnseenError(f"{path} does not exist")
     reason = "not an image" if "identify image" in str(error) else str(error)
-    return UnseenError(f"{path} cannot be read as an image: {reason}")
+    name = path if isinstance(path, Path) else "the file"
+    return UnseenError(f"{name} cannot be read as an image: {reason}")
 
 
 def _rgb(image: Image.Image) -> Image.Image:

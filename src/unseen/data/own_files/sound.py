@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 
@@ -38,15 +38,16 @@ class SoundReader(Reader):
     def state(self) -> dict[str, Any]:
         return {"seconds": self.seconds}
 
-    def read(self, content: Path) -> Array:
+    def read(self, content: Path | BinaryIO) -> Array:
         soundfile = import_soundfile()
+        name = content if isinstance(content, Path) else "the file"
         try:
             channels, rate = soundfile.read(content, dtype="float32", always_2d=True)
         except (soundfile.LibsndfileError, OSError) as error:
-            raise UnseenError(f"{content} cannot be read as sound: {error}") from None
+            raise UnseenError(f"{name} cannot be read as sound: {error}") from None
         mono = channels.mean(axis=1)
         if not len(mono) or not np.isfinite(mono).all():
-            raise UnseenError(f"{content} cannot be read as sound: it is empty or not finite")
+            raise UnseenError(f"{name} cannot be read as sound: it is empty or not finite")
         if rate != RATE:
             from scipy.signal import resample_poly  # slow to import
 

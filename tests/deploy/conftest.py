@@ -1,0 +1,66 @@
+"""Runs that the tests of this folder share, each with its exported model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from light_task import light_task
+from own_images import QUICK, write_images
+
+from unseen.deploy.export_run import export_run
+from unseen.training.run import Run
+from unseen.training.train import train
+
+
+@dataclass
+class SharedRun:
+    folder: Path
+    exported: Path
+    task: Any = None
+    files: tuple[Path, ...] = ()
+
+
+@contextmanager
+def quick() -> Iterator[None]:
+    """Fit accuracy estimators to few samples and blends."""
+    from unseen.detection import accuracy_points, null_accuracy
+    from unseen.detection.accuracy import AccuracyEstimator
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(AccuracyEstimator.fit.__func__.__kwdefaults__, "samples", 12)
+        patch.setattr(accuracy_points, "BLENDS", 8)
+        patch.setattr(null_accuracy, "SIMULATED", 20)
+        yield
+
+
+@pytest.fixture(scope="session")
+def light_run(tmp_path_factory) -> SharedRun:
+    """A run on the tiny task, with its accuracy estimator."""
+    root, task = tmp_path_factory.mktemp("light"), light_task()
+    train(task, "uncertainty_guided", root / "run", overrides={"steps": 30}, progress=False)
+    with quick():
+        export_run(Run(root / "run"), task, root / "model.onnx")
+    return SharedRun(root / "run", root / "model.onnx", task)
+
+
+@pytest.fixture(scope="session")
+def own_export(tmp_path_factory) -> SharedRun:
+    """A run on a folder of images of one's own, with its accuracy estimator."""
+    from command_line import unseen
+
+    root = tmp_path_factory.mktemp("own")
+    write_images(root / "photos", 16)
+    write_images(root / "new", 6, seed=1, light=0.3)
+    with pytest.MonkeyPatch.context() as patch, quick():
+        patch.setenv("UNSEEN_CACHE", str(root / "cache"))
+        done = unseen("train", "--data", root / "photos", "--out", root / "run", *QUICK)
+        assert done.returncode == 0, done.stderr
+        done = unseen("export", root / "run", "--out", root / "model.onnx")
+        assert done.returncode == 0, done.stderr
+    files = tuple(sorted((root / "new").rglob("*.png")))
+    return SharedRun(root / "run", root / "model.onnx", files=files)
