@@ -13,7 +13,6 @@ from unseen.api import Batch
 from unseen.augmentations import (
     AUGMENTATIONS,
     augment_batch,
-    augmentation_names,
     auto_augment,
     autoaugment,
     cutout,
@@ -136,8 +135,8 @@ def test_errors_list_augmentations_and_requirements():
     with pytest.raises(
         UnseenError, match=r'no augmentation "blur"; there are: cutout, autoaugment, randconv'
     ):
-        augmentation_names("blur")
-    with pytest.raises(UnseenError, match=r"augment=cutout needs images.*\(4, 5000\)"):
+        augment_batch(Batch((photos(),), torch.arange(8)), "blur")
+    with pytest.raises(UnseenError, match=r"cutout needs images.*\(4, 5000\)"):
         augment_batch(Batch((torch.rand(4, 5000),), torch.zeros(4, dtype=torch.long)), "cutout")
 
 

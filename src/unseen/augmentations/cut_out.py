@@ -5,11 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from unseen.checks import check_positive
+from unseen.augmentations.settings import Positive, augmentation
 from unseen.nn.inputs import images, inputs
 
 
-def cutout(x: Tensor, side: float = 0.5) -> Tensor:
+@augmentation
+def cutout(x: Tensor, side: Positive = 0.5) -> Tensor:
     """Set one random square per image to zero.
 
     Args:
@@ -18,7 +19,7 @@ def cutout(x: Tensor, side: float = 0.5) -> Tensor:
     """
     x = images(inputs(x), "cutout")
     n, _, height, width = x.shape
-    half = check_positive("side", side) * min(height, width) / 2
+    half = side * min(height, width) / 2
     centre = torch.rand(n, 2, 1, device=x.device) * torch.tensor(
         [[height], [width]], device=x.device
     )

@@ -6,15 +6,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unseen.checks import check_int
+from unseen.augmentations.settings import NotNegativeInt, augmentation
 from unseen.nn.inputs import images, inputs
 
 PADDING = 4  # pixels per side, as in He et al. 2016 for 32x32 images
 
 
-def flip_crop(x: Tensor, padding: int = PADDING) -> Tensor:
+@augmentation
+def flip_crop(x: Tensor, padding: NotNegativeInt = PADDING) -> Tensor:
     """Flip each image with probability 1/2 and shift it by up to `padding` pixels, zero-filled."""
-    x, padding = images(inputs(x), "flip_crop"), check_int("padding", padding, 0)
+    x = images(inputs(x), "flip_crop")
     count, _, height, width = x.shape
     down, right = (torch.randint(2 * padding + 1, (count,)).to(x.device) for _ in range(2))
     flip = (torch.rand(count) < 0.5).to(x.device)

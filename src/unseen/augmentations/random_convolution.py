@@ -11,13 +11,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unseen.checks import check_fraction, check_int, check_positive
+from unseen.augmentations.settings import Count, Positive, Probability, augmentation
 from unseen.nn.inputs import images, in_unit_range, inputs
 
 KERNEL = 3
 
 
-def randconv(x: Tensor, most: int = 10, wobble: float = 0.2, share: float = 0.5) -> Tensor:
+@augmentation
+def randconv(
+    x: Tensor, most: Count = 10, wobble: Positive = 0.2, share: Probability = 0.5
+) -> Tensor:
     """Apply 1 to `most` passes to a random fraction of the images.
 
     Args:
@@ -28,9 +31,6 @@ def randconv(x: Tensor, most: int = 10, wobble: float = 0.2, share: float = 0.5)
             images together.
     """
     x = in_unit_range(images(inputs(x), "randconv"), "randconv")
-    check_int("most", most, 1)
-    check_positive("wobble", wobble)
-    check_fraction("share", share, zero=True, one=True)
     selected = torch.rand(x.shape[0]) < share
     passes = int(torch.randint(1, most + 1, ()))
     layer = RandomLayer(x.shape[1], x.shape[2], x.shape[3], wobble).to(x)

@@ -48,8 +48,8 @@ def train(
     preset
         A named group of settings of the task: fast, reference or paper.
     augment
-        Batch transform applied before every step: cutout, autoaugment, randconv or flip_crop;
-        separate several with commas.
+        Batch transforms applied before every step, such as affine:strength=0.5,randconv. With
+        --set views=2 a step trains on the batch and on an augmented copy of it.
     resume
         Continue the run in --out; start it if there is none, do nothing if it is finished.
     tensorboard

@@ -21,6 +21,10 @@ LOOP: dict[str, Explanation] = {
     "batch_size": Explanation("Samples of an update.", "Lower it if memory runs out."),
     "epochs": Explanation("Passes over the training data, in place of steps."),
     "augment": Explanation("Batch transforms before every update.", "See docs/augmentations.md."),
+    "views": Explanation(
+        "Views of a batch in one update: the batch itself, then augmented ones.",
+        "2 with augment=affine,randconv; the cost of an update grows with it.",
+    ),
     "lr_schedule": Explanation(
         "Learning rates over training: none (constant), linear or cosine, which end at 0.",
         "Linear gave ERM two of the three points that noise gave on speech_shifts.",

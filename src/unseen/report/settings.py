@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from unseen.schema.augment import format_augment, parse_augment
 from unseen.schema.flat_settings import nest_settings
 from unseen.schema.migration import migrate_config, migrate_loop
 
@@ -19,7 +20,9 @@ def read_config(config: Mapping[str, Any], where: str) -> dict[str, Any]:
         result["overrides"] = migrate_loop(result["overrides"])
     for group in ("loop", "model", "settings", "overrides"):
         if isinstance(result.get(group), Mapping):
-            nested = result[group]
+            nested = {**result[group]}
+            if "augment" in nested:
+                nested["augment"] = parse_augment(nested["augment"])
             if result["method"] == "uncertainty_guided":
                 nested = nest_settings(nested)
             result[group] = flatten(nested)
@@ -65,6 +68,8 @@ def differences(settings: Mapping[str, Any], base: Mapping[str, Any]) -> dict[st
 def format_value(value: Any) -> str:
     """Return a setting's value as it appears in a label."""
     if isinstance(value, list | tuple):
+        if any(isinstance(item, list | Mapping) for item in value):  # augment
+            return format_augment(list(value))
         return " and ".join(map(str, value))
     if value is None:
         return "none"

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import (
+    AfterValidator,
     AllowInfNan,
     BeforeValidator,
     Strict,
@@ -19,9 +20,9 @@ from pydantic import (
 )
 
 from unseen.api import Method, Task
-from unseen.augmentations import augmentation_names
+from unseen.augmentations import Views
 from unseen.checks import LARGEST_INT
-from unseen.errors import UnseenError
+from unseen.errors import UnseenError, naming
 from unseen.methods import METHODS
 from unseen.nn.precision import Amp
 from unseen.schema import (
@@ -35,11 +36,13 @@ from unseen.schema import (
     strict_type,
     validate,
 )
+from unseen.schema.augment import parse_augment
 from unseen.schema.migration import migrate_loop
 
 Count = Annotated[StrictInt, Ge(1), Le(LARGEST_INT)]
 PositiveNumber = Annotated[float, Strict(), AllowInfNan(False), Gt(0)]
 Fraction = Annotated[float, Strict(), Gt(0), Lt(1)]
+ViewCount = Annotated[StrictInt, Ge(1), Le(16)]
 
 
 class LoopSettings(Section):
@@ -48,7 +51,9 @@ class LoopSettings(Section):
     steps: Count = 1000
     batch_size: Count = 32
     epochs: Count | None = None  # in place of steps: passes over the training data
-    augment: str | list[str] | None = None  # batch transforms by name, applied before every step
+    augment: Annotated[Any, BeforeValidator(parse_augment)] = None  # batch transforms, or a list
+    # Views of a batch in a step: the batch itself, then augmented ones.
+    views: Annotated[ViewCount, AfterValidator(lambda n: None if n == 1 else n)] | None = None
     lr_schedule: Annotated[
         Literal["none", "linear", "cosine"],
         BeforeValidator(lambda value: "none" if value in (None, "constant") else value),
@@ -135,7 +140,10 @@ def resolve(
     schema = settings_schema(method.name, parameters, LoopSettings)
     merged, unions = group_defaults(parameters), group_unions(parameters)
     for source, layer in layers:
-        merged = merge(merged, migrate_layer(method, plain(layer), source), unions)
+        values = migrate_layer(method, plain(layer), source)
+        if "augment" in values:
+            values["augment"] = parse_augment(values["augment"])
+        merged = merge(merged, values, unions)
         validated = validate(schema, merged, source, partial=True)
     validated = validate(schema, merged, where)
     try:
@@ -143,7 +151,8 @@ def resolve(
     except UnseenError as error:  # a group checks what a type cannot say
         raise UnseenError(f"{where}: {error}") from error
     loop = LoopSettings(**{n: v for n, v in values.items() if n in LoopSettings.model_fields})
-    augmentation_names(loop.augment)
+    with naming(where):
+        Views(loop.augment, loop.views)
     own = {} if isinstance(task.loss, str) else {"loss": task.loss}  # no text can say a function
     return Resolved(
         loop,

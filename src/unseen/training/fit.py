@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from unseen.api import Batch, Method
-from unseen.augmentations import Augment, augment_batch
+from unseen.augmentations import Augment, Views
 from unseen.checks import check_int, check_path
 from unseen.detection.sampling import loader_length
 from unseen.detection.scoring import ScoreAt
@@ -49,6 +49,7 @@ def fit(
     epochs: int | None = None,
     held_out: Iterable[Any] | None = None,
     augment: Augment = None,
+    views: int | None = None,
     schedule: Schedule = "constant",
     clip: float | None = None,
     ema: float | None = None,
@@ -70,8 +71,11 @@ def fit(
         epochs: number of passes over the loader, in place of steps.
         held_out: source data that is not trained on. Without it the alarm is calibrated on training
             data and fires too often.
-        augment: transforms the inputs of every batch: "cutout", "autoaugment", "randconv",
-            "flip_crop", a list of these, or a function.
+        augment: transforms the inputs of every batch: a name such as "randconv" or
+            "affine:strength=0.5", a table {"name": "affine", "strength": 0.5}, a function, or a
+            list of these. A list of lists has one list for each view.
+        views: number of views of a batch that a step trains on: 2 for the batch itself and an
+            augmented copy, 3 for two augmented copies. Together they are one larger batch.
         schedule: of the learning rates: "constant", "cosine", "linear", or a function from the
             fraction of training that is done to the fraction of the rates that is left.
         clip: largest norm of the gradients of each optimizer; larger ones are scaled down.
@@ -94,7 +98,7 @@ def fit(
         raise UnseenError(
             "held_out is empty: give source data that is not trained on, or leave it out"
         )
-    total = _number_of_steps(loader, steps, epochs)
+    viewed, total = Views(augment, views), _number_of_steps(loader, steps, epochs)
     values: dict[str, Any] = {"steps": total, "clip": clip, "ema": ema, "amp": amp}
     loop = validate(LoopSettings, {**values, "checkpoint_every": checkpoint_every}, "fit")
     net.to(pick_device(device))
@@ -113,7 +117,7 @@ def fit(
     watched = ("loader", loader) if held_out is None else ("held_out", held_out)
     steadiness = Steadiness(net, total, history)
     probe = first_batches(*watched, PROBE) if progress or steadiness.step else []
-    moved = (augment_batch(batch.to(net.device), augment) for batch in batches)
+    moved = (viewed(batch.to(net.device)) for batch in batches)
     shown = TrainingProgress(net.name, total, first, quiet=not progress)
     with updates.running(first) as schedulers:
         for step, logs in training_steps(

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, Subset
 
 from unseen.api import Batch, Method, Task
-from unseen.augmentations import augment_batch
+from unseen.augmentations import Views
 from unseen.detection.sampling import MAX_SAMPLES
 from unseen.errors import SampleError, UnseenError
 from unseen.files import locked
@@ -261,11 +261,12 @@ class _Training:
 
     def _batches(self, first: int) -> Iterator[Batch]:
         size, steps = self.loop.batch_size, range(first, self.loop.steps)
+        views = Views(self.loop.augment, self.loop.views)
         parts = (training_indices(self.source, size, self.seed, step) for step in steps)
         batches = stream(self.source, parts, size * len(steps))
         for step, batch in zip(steps, batches, strict=False):
             self._check_labels(batch.y, step)
-            yield augment_batch(batch.to(self.net.device), self.loop.augment)
+            yield views(batch.to(self.net.device))
 
     def _check_labels(self, y: Tensor, step: int) -> None:
         try:
