@@ -32,7 +32,7 @@ from unseen.api import Batch
 from unseen.functional.noise import Act, Gaussian, Sign, perturb
 from unseen.methods import LossWeights, Noise
 from unseen.models import DigitsNet
-from unseen.nn import perturbed_forward
+from unseen.nn import site_noise
 from unseen.nn.fused_noise import add_noise
 from unseen.training.machine import keep_freed_memory
 
@@ -130,6 +130,7 @@ def unfused_noise(
     unit: float = 1.0,
     sign: Sign = "positive",
     act: Act = "offset",
+    amounts: Sequence[Tensor] | None = None,
 ) -> Tensor:
     """Do what `nn.fused_noise.add_noise` does with `perturb`, draw by draw."""
     slots = h.split(batch)
@@ -138,7 +139,9 @@ def unfused_noise(
     for k in range(draws):
         own = slots[0] if len(slots) == 1 else slots[len(slots) - draws + k]
         eps = None if noise is None else noise[k]
-        out.append(perturb(own, parameters[k if len(parameters) > 1 else 0], eps, unit, sign, act))
+        amount = None if amounts is None else amounts[k]
+        gaussian = parameters[k if len(parameters) > 1 else 0]
+        out.append(perturb(own, gaussian, eps, unit, sign, act, amount))
     return torch.cat(out)
 
 
@@ -154,7 +157,7 @@ def fused_noise_rows(batch: Batch, repeats: int, quick: bool) -> list[dict[str, 
         times: dict[object, list[float]] = {add: [] for add in nets}
         for repeat in range(repeats + 1):  # the first one warms up
             for add, net in nets.items():
-                with mock.patch.object(perturbed_forward, "add_noise", add):
+                with mock.patch.object(site_noise, "add_noise", add):
                     start = time.process_time()
                     net.step(batch)
                 if repeat:

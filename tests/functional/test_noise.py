@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from unseen.functional.noise import Gaussian, kl_divergence, perturb
+from unseen.functional.noise import Gaussian, kl_divergence, noise_amount, perturb
 
 
 @pytest.mark.parametrize(
@@ -16,6 +16,7 @@ from unseen.functional.noise import Gaussian, kl_divergence, perturb
         ({"sign": "both"}, 3.0),
         ({"sign": "both", "act": "gain"}, 2 * 2.7182818),
         ({"act": "gain", "unit": 0.5}, 2 * 1.9282815),  # exp(0.5 * softplus(1))
+        ({"sign": "both", "amount": torch.tensor(0.25)}, 2.25),
     ],
 )
 def test_perturb_by_hand(settings, expected):
@@ -27,6 +28,14 @@ def test_perturb_by_hand(settings, expected):
 def test_perturb_without_eps_adds_the_mean():
     gaussian = Gaussian(torch.tensor([0.5]), torch.tensor([0.25]))
     assert float(perturb(torch.tensor([2.0]), gaussian, None, sign="both")) == 2.5
+
+
+def test_amount_is_the_strength_where_a_feature_receives_noise():
+    strength, uniform = torch.tensor([[0.5], [1.0]]), torch.tensor([[0.1, 0.6], [0.9, 0.2]])
+    assert noise_amount(strength, uniform, 0.3).tolist() == [[0.5, 0.0], [0.0, 1.0]]
+    assert noise_amount(None, uniform, 0.7).tolist() == [[1.0, 1.0], [0.0, 1.0]]
+    assert noise_amount(strength, None, None) is strength
+    assert noise_amount(None, None, None) is None
 
 
 def test_kl_closed_form_matches_monte_carlo():

@@ -17,8 +17,9 @@ from unseen.nn.fused_noise import add_noise
 @pytest.mark.parametrize("noisy, unit", [(False, 1.0), (True, 1.0), (True, 2.5)])
 @pytest.mark.parametrize("sign", ["positive", "both"])
 @pytest.mark.parametrize("act", ["offset", "gain"])
+@pytest.mark.parametrize("scaled", [False, True])
 def test_add_noise_equals_perturb_in_values_and_gradients(
-    h_slots, gaussian_slots, keep_clean, noisy, unit, sign, act
+    h_slots, gaussian_slots, keep_clean, noisy, unit, sign, act, scaled
 ):
     torch.manual_seed(0)
     batch, draws, shape = 2, 3, (4, 5, 5)
@@ -28,9 +29,12 @@ def test_add_noise_equals_perturb_in_values_and_gradients(
     noise = (
         [torch.randn(batch, *shape, dtype=torch.float64) for _ in range(draws)] if noisy else None
     )
+    amounts = [torch.rand(batch, 4, 1, 1).double() for _ in range(draws)] if scaled else None
     results = []
     for make in (add_noise, slow_add_noise):
-        out = make(h, Gaussian(mu, sigma), noise, draws, batch, keep_clean, unit, sign, act)
+        out = make(
+            h, Gaussian(mu, sigma), noise, draws, batch, keep_clean, unit, sign, act, amounts
+        )
         weights = torch.linspace(-1, 1, out.numel(), dtype=torch.float64).view(out.shape)
         grads = torch.autograd.grad(
             (out * weights).sum(), (h, mu, sigma), allow_unused=True, materialize_grads=True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -27,7 +29,16 @@ def slow_draw(
 
 
 def slow_add_noise(
-    h, gaussian, noise, draws, batch, keep_clean, unit=1.0, sign="positive", act="offset"
+    h,
+    gaussian,
+    noise,
+    draws,
+    batch,
+    keep_clean,
+    unit=1.0,
+    sign="positive",
+    act="offset",
+    amounts=None,
 ):
     """Apply `perturb` to each draw in a loop."""
     h_slots = h.split(batch)
@@ -39,8 +50,42 @@ def slow_add_noise(
     for k in range(draws):
         own = h_slots[0] if len(h_slots) == 1 else h_slots[len(h_slots) - draws + k]
         eps = None if noise is None else noise[k]
-        out.append(perturb(own, gaussians[k if len(gaussians) > 1 else 0], eps, unit, sign, act))
+        own_gaussian = gaussians[k if len(gaussians) > 1 else 0]
+        amount = None if amounts is None else amounts[k]
+        out.append(perturb(own, own_gaussian, eps, unit, sign, act, amount))
     return torch.cat(out)
+
+
+def slow_site_noise(h: Tensor, gaussian: Gaussian, seed: int, noise) -> Tensor:
+    """Apply one draw of a `SiteNoise` to maps h at the site "site", number by number."""
+    g = torch.Generator().manual_seed(seed)
+    b, c, height, width = h.shape
+
+    def rand(*shape: int) -> Tensor:
+        return torch.rand(shape, generator=g, dtype=h.dtype)
+
+    strength = rand(b if noise.strength == "sample" else 1) if noise.strength else None
+    out = [[[list(row) for row in channel] for channel in sample] for sample in h]
+    parts = ["gain", "offset"] if noise.act == "both" else [noise.act]
+    for part, act in enumerate(parts):
+        per_channel = noise.per == "channel"
+        shape = (b, 1, 1, c) if per_channel else (b, height, width, c)
+        eps = torch.empty(shape, dtype=h.dtype).normal_(generator=g).expand(b, height, width, c)
+        kept = None
+        if noise.sparse is not None:
+            kept = rand(b, c, 1, 1).expand(h.shape) if per_channel else rand(*h.shape)
+        unit = noise.gain_unit if act == "gain" else noise.units["site"]
+        for i, j, y, x in itertools.product(range(b), range(c), range(height), range(width)):
+            at = (i, part * c + j, y, x)
+            e = gaussian.mu[at] + gaussian.sigma[at] * eps[i, y, x, j]
+            e = unit * (F.softplus(e) if noise.sign == "positive" else e)
+            if strength is not None:
+                e = e * strength[i if len(strength) > 1 else 0]
+            if kept is not None and kept[i, j, y, x] >= noise.sparse:
+                e = e * 0
+            value = out[i][j][y][x]
+            out[i][j][y][x] = value * e.exp() if act == "gain" else value + e
+    return torch.stack([v for s in out for ch in s for row in ch for v in row]).view(h.shape)
 
 
 def slow_two_site_forward(

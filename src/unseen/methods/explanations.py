@@ -98,11 +98,21 @@ SETTINGS: dict[str, Explanation] = {
         "both gained 15 points on digits_shifts; positive is for counts, such as words.",
     ),
     "noise.act": Explanation(
-        "Noise as an offset or as a gain.", "gain helped on darker images (driving)."
+        "Noise as an offset, as a gain, or as both, each with Gaussians of its own.",
+        "gain helped on darker images (driving).",
     ),
     "noise.scale": Explanation(
         "Amount of noise in standard deviations of the features; none for absolute noise.",
         "Change it early: 0.5 to 16 were tried; lower it if the source accuracy falls.",
+    ),
+    "noise.strength": Explanation(
+        "Multiply the noise by a uniform number in 0..1 per sample, or per batch and draw.",
+        "Set sample if noise costs accuracy beside strong augmentations.",
+    ),
+    "noise.sparse": Explanation("Fraction of the features or channels that receive noise."),
+    "noise.depth": Explanation(
+        "Noise at all sites, or at one that is drawn in each step (random).",
+        "random is for several sites; it is cheaper than all of them, and needs no learned mixup.",
     ),
     "noise.head_input": Explanation("Heads of later sites read clean or perturbed features."),
     "noise.minimize": Explanation(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +31,8 @@ from unseen.nn.places import (
     output_features,
 )
 from unseen.nn.probe import check_places, probe_model
+from unseen.nn.random import fresh_seeds
+from unseen.nn.site_noise import SiteNoise
 
 
 class NoisyMethod(Method):
@@ -43,6 +46,7 @@ class NoisyMethod(Method):
     spreads: Tensor
     edits_passes = True
     _forward: PerturbedForward | None = None
+    _forward_at: Mapping[str, PerturbedForward] = {}  # by site, for noise at one of them
 
     @property
     def is_built(self) -> bool:
@@ -71,7 +75,7 @@ class NoisyMethod(Method):
             if features is None:
                 assert width is not None
                 features = Features(width, channel_axis(self.model, site))
-        return GaussianHead(place.module, site, features)
+        return GaussianHead(place.module, site, features, 2 if self.noise.act == "both" else 1)
 
     def _build(self, widths: Mapping[str, int]) -> None:
         """Make the heads, and what needs them. Subclasses extend this."""
@@ -89,11 +93,15 @@ class NoisyMethod(Method):
         names = [*self.sites, *(n for n in (mix_at, self.embedding) if n is not None)]
         seen = probe_model(self.model, x, self.output_reader, names)
         check_places(seen, self.sites, mix_at, self.embedding)
+        for site in self.sites if self.noise.depth == "random" else ():
+            check_places(seen, (site,), mix_at, self.embedding)
         if not hasattr(self, "heads"):
             shapes = {site: seen.outputs[site].shape for site in self.sites}
             self._build({s: n[channel_axis(self.model, s)] for s, n in shapes.items()})
         if self._forward is None:
             self._forward = self._build_forward(x, seen.outputs)
+            if self.noise.depth == "random":
+                self._forward_at = {site: self._single_site(site, x) for site in self.sites}
 
     def make_detector(self, score_at: ScoreAt = "site") -> Detector:
         if not hasattr(self, "heads"):
@@ -109,6 +117,20 @@ class NoisyMethod(Method):
         self._forward.prior = self.prior if self.weights.kl and self.ascents_done else None
         return self._forward
 
+    def training_forward(self, batch: Batch) -> PerturbedForward:
+        """Return the pass of a training step: with noise at all sites, or at one drawn here."""
+        forward = self.perturbed_forward(batch)
+        if self.noise.depth == "all":
+            return forward
+        site = self.sites[fresh_seeds(1)[0] % len(self.sites)]
+        return replace(self._forward_at[site], prior=forward.prior)
+
+    def _single_site(self, site: str, x: tuple[Tensor, ...]) -> PerturbedForward:
+        assert self._forward is not None
+        forward = replace(self._forward, sites=(site,))
+        forward.choose_fold(self._detached_parameters(), x)
+        return forward
+
     def _build_forward(self, x: tuple[Tensor, ...], outputs: dict[str, Tensor]) -> PerturbedForward:
         noise, mixup = self.noise, self.mixup
         if torch.equal(self.spreads, torch.ones_like(self.spreads)):  # not measured yet
@@ -120,12 +142,18 @@ class NoisyMethod(Method):
             embedding=self.embedding,
             mix_at=None if mixup is None else mixup.at,
             detach_mix=mixup is not None and mixup.detach,
-            kind=noise.kind,
             head_input=noise.head_input,
-            per=noise.per,
-            sign=noise.sign,
-            act=noise.act,
-            units=self._units(),
+            noise=SiteNoise(
+                noise.kind,
+                noise.per,
+                noise.sign,
+                noise.act,
+                noise.strength,
+                noise.sparse,
+                self._units(),
+                # A log gain does not depend on the size of the features.
+                gain_unit=1.0 if noise.scale is None else noise.scale,
+            ),
             output=self.output_reader,
         )
         forward.choose_fold(self._detached_parameters(), x)
@@ -146,13 +174,11 @@ class NoisyMethod(Method):
         if self.noise.scale is not None:
             self.spreads.copy_(torch.stack([outputs[site].std() for site in self.sites]))
             if self._forward is not None:
-                self._forward.units = self._units()
+                self._forward.noise.units = self._units()
 
     def _units(self) -> dict[str, float]:
-        """Return the amount of noise at each site that 1 stands for; 1 where it is absent."""
+        """Return the offset at each site that a noise of 1 stands for; 1 where it is absent."""
         scale = self.noise.scale
         if scale is None:
             return {}
-        if self.noise.act == "gain":  # a log gain does not depend on the size of the features
-            return dict.fromkeys(self.sites, scale)
         return {s: scale * float(v) for s, v in zip(self.sites, self.spreads, strict=True)}

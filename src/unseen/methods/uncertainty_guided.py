@@ -103,6 +103,11 @@ class UncertaintyGuided(NoisyMethod):
         self.chunk = None if chunk is None else check_int("chunk", chunk, 1)
         if not weights.perturbed and mixup is None:
             raise UnseenError("no loss on perturbed data: weights.perturbed is 0 and mixup is None")
+        if noise.depth == "random" and isinstance(mixup, LearnedMixup):
+            raise UnseenError(
+                'noise.depth="random" has no learned mixup, which reads the noise of the first '
+                "site: set mixup=None or RandomMixup() (mixup=none or mixup.kind=random)"
+            )
         if not self.sites and not self.finds_site:
             raise UnseenError(
                 'uncertainty_guided needs at least one site: name layers, or sites="auto"'
@@ -139,7 +144,7 @@ class UncertaintyGuided(NoisyMethod):
 
     def meta_gradients(self, batch: Batch, seeds: list[int] | None = None) -> dict[str, Tensor]:
         """Leave the gradients with respect to theta, phi_p and phi_m in `.grad`."""
-        forward = self.perturbed_forward(batch)
+        forward = self.training_forward(batch)
         source, z = self.source_loss(batch)
         second, scale = self.meta == "second", self.loss_scale
         inner = inner_step(source, self.trainable(), self.inner_rate, second, scale)
@@ -165,7 +170,7 @@ class UncertaintyGuided(NoisyMethod):
     def ascend(self, batch: Batch) -> dict[str, Tensor]:
         """Maximize Eq. 1 over phi_p with theta fixed."""
         assert self.adversary is not None and self.embedding is not None
-        forward, theta = self.perturbed_forward(batch), self._detached_parameters()
+        theta = self._detached_parameters()
         with torch.no_grad(), captured(self.model, self._recorded_layers()) as outputs:
             buffers = scratch_buffers(self.model)
             logits = self.logits(batch.x, {**theta, **buffers})
@@ -173,6 +178,7 @@ class UncertaintyGuided(NoisyMethod):
         self._measure_spreads(outputs)
         phi = list(self.heads.parameters())
         for _ in range(self.adversary.steps):
+            forward = self.training_forward(batch)
             out = forward(theta, batch.x, Draws(fresh_seeds(1), self.device))
             assert out.logits is not None and out.embedding is not None
             loss = self.objective.mean(out.logits, batch.y)

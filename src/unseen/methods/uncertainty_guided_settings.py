@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 from unseen.checks import check_choice, check_fraction, check_int, check_number, check_positive
 from unseen.errors import UnseenError
-from unseen.functional.noise import Act, HeadInput, NoiseKind, Per, Sign
+from unseen.functional.noise import Act, Depth, HeadInput, NoiseKind, Per, Sign, Strength
 from unseen.schema import construct_settings
 from unseen.schema.flat_settings import RENAMED, deprecated_names, nest_settings
 
@@ -23,9 +23,14 @@ class Noise:
         "deterministic" (no sampling), "random_mu" (mu = 0), "random_sigma" (sigma = 1).
     per: one random number per "feature", or per "channel" and shared over space.
     sign: "positive" noise passes through a softplus, as printed; "both" does not.
-    act: the noise is an "offset", or a "gain" that multiplies by its exponential.
+    act: the noise is an "offset", a "gain" that multiplies by its exponential, or "both", a gain
+        and an offset with Gaussians of their own.
     scale: amount in standard deviations of the site's clean features (of log gain for a gain);
         None for absolute noise, as printed.
+    strength: multiply the noise by a uniform number in 0..1, one per "sample" or one per "batch"
+        and draw; None for 1.
+    sparse: fraction of the features, or of the channels, that receive noise; None for all.
+    depth: noise at "all" sites, or at one that is drawn in each step ("random").
     head_input: heads of later sites read "clean" features, once for all draws, or "perturbed" ones.
     minimize: whether the heads also descend on the outer loss.
     lr: learning rate of the heads; None for that of the model.
@@ -36,6 +41,9 @@ class Noise:
     sign: Sign = "both"
     act: Act = "offset"
     scale: float | None = 2.0
+    strength: Strength | None = None
+    sparse: float | None = None
+    depth: Depth = "all"
     head_input: HeadInput = "clean"
     minimize: bool = True
     lr: float | None = None
@@ -45,9 +53,13 @@ class Noise:
         check_choice("noise.per", self.per, get_args(Per))
         check_choice("noise.sign", self.sign, get_args(Sign))
         check_choice("noise.act", self.act, get_args(Act))
+        check_choice("noise.strength", self.strength, (*get_args(Strength), None))
+        check_choice("noise.depth", self.depth, get_args(Depth))
         check_choice("noise.head_input", self.head_input, get_args(HeadInput))
         if self.scale is not None:
             check_positive("noise.scale", self.scale)
+        if self.sparse is not None:
+            check_fraction("noise.sparse", self.sparse, one=True)
         if self.lr is not None:
             check_positive("noise.lr", self.lr)
 

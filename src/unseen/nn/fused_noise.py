@@ -28,6 +28,7 @@ def add_noise(
     unit: float = 1.0,
     sign: Sign = "positive",
     act: Act = "offset",
+    amounts: Sequence[Tensor] | None = None,
 ) -> Tensor:
     """Perturb h for all draws: (draws*batch, ...), after the clean rows with `keep_clean`.
 
@@ -39,7 +40,7 @@ def add_noise(
     # A contiguous output may be followed by `view`, so it must stay contiguous.
     contiguous = h.is_contiguous() and not canonical_layout(h[:1]).is_contiguous()
     out: Tensor = _AddNoise.apply(  # type: ignore[no-untyped-call]
-        canonical_layout(h), mu, sigma, noise, draws, batch, keep_clean, unit, sign, act
+        canonical_layout(h), mu, sigma, noise, draws, batch, keep_clean, unit, sign, act, amounts
     )
     return out.contiguous() if contiguous else out
 
@@ -82,6 +83,7 @@ class _AddNoise(torch.autograd.Function):
         unit: float,
         sign: Sign,
         act: Act,
+        amounts: Sequence[Tensor] | None,
     ) -> Tensor:
         slots = _Slots(draws, batch, keep_clean, h.shape[0] // batch, mu.shape[0] // batch)
         rows = (draws + keep_clean) * batch
@@ -97,14 +99,18 @@ class _AddNoise(torch.autograd.Function):
                 # sigmoid(-e) = 1 - softplus'(e) serves the backward pass.
                 slopes.append(e.neg_().sigmoid_())
                 e, factor = slopes[k].log(), -unit
+            if amounts is not None:
+                e.mul_(amounts[k])
             if act == "gain":
                 gains.append(e.mul_(factor).exp_())
                 torch.mul(h[slots.h(k)], gains[k], out=out[slots.out(k)])
             else:
                 torch.add(h[slots.h(k)], e, alpha=factor, out=out[slots.out(k)])
-        ctx.save_for_backward(mu, h if gains else None, *slopes, *gains, *(noise or ()))
+        ctx.save_for_backward(
+            mu, h if gains else None, *slopes, *gains, *(amounts or ()), *(noise or ())
+        )
         ctx.slots, ctx.h_shape, ctx.h_stride, ctx.unit = slots, h.shape, h.stride(), unit
-        ctx.num_slopes, ctx.num_gains = len(slopes), len(gains)
+        ctx.num_slopes, ctx.num_gains, ctx.num_amounts = len(slopes), len(gains), len(amounts or ())
         return out
 
     @staticmethod
@@ -113,7 +119,8 @@ class _AddNoise(torch.autograd.Function):
         slots: _Slots = ctx.slots
         mu, h, *saved = ctx.saved_tensors
         slopes, saved = saved[: ctx.num_slopes], saved[ctx.num_slopes :]
-        gains, noise = saved[: ctx.num_gains], saved[ctx.num_gains :]
+        gains, saved = saved[: ctx.num_gains], saved[ctx.num_gains :]
+        amounts, noise = saved[: ctx.num_amounts], saved[ctx.num_amounts :]
         need_h, need_mu, need_sigma = ctx.needs_input_grad[:3]
         grad_h = grad_mu = grad_sigma = None
         if need_h:
@@ -134,10 +141,12 @@ class _AddNoise(torch.autograd.Function):
             g = grad[slots.out(k)] * ctx.unit
             if gains:
                 g.mul_(gains[k]).mul_(h[slots.h(k)])
+            if amounts:
+                g.mul_(amounts[k])
             if slopes:
                 g.addcmul_(g, slopes[k], value=-1)
             if grad_mu is not None:
                 grad_mu[at] += g
             if grad_sigma is not None and noise:
                 grad_sigma[at].addcmul_(g, noise[k])
-        return grad_h, grad_mu, grad_sigma, *[None] * 7
+        return grad_h, grad_mu, grad_sigma, *[None] * 8

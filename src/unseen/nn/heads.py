@@ -27,14 +27,19 @@ class GaussianHead(nn.Module):
 
     At a convolution or a linear layer the head is one layer of its kind and geometry with twice its
     outputs, and reads the input of the site. Elsewhere, also at grouped convolutions, it is a
-    linear layer over the channels of the site's output.
+    linear layer over the channels of the site's output. With two `parts`, a gain and an offset,
+    every feature has two Gaussians, one part after the other.
     """
 
     def __init__(
-        self, site: nn.Module, name: str = "site", features: Features | None = None
+        self,
+        site: nn.Module,
+        name: str = "site",
+        features: Features | None = None,
+        parts: int = 1,
     ) -> None:
         super().__init__()
-        layer = None if features is not None else _double_width_layer(site)
+        layer = None if features is not None else _layer_like(site, 2 * parts)
         self.reads_output = layer is None
         if layer is None:
             features = output_features(site) if features is None else features
@@ -44,7 +49,8 @@ class GaussianHead(nn.Module):
             options: dict[str, Any] = {} if like is None else {"device": like.device}
             if like is not None and like.is_floating_point():
                 options["dtype"] = like.dtype
-            layer = nn.Linear(features.width, 2 * features.width, **options), features.axis
+            outputs = 2 * parts * features.width
+            layer = nn.Linear(features.width, outputs, **options), features.axis
         self.net, self.axis = layer
         self.width = next(self.net.parameters()).shape[0] // 2
 
@@ -95,18 +101,18 @@ def _convolve_sparsely(conv: Any, x: Tensor, weight: Tensor, bias: Tensor, every
     return sparse._conv_forward(x, weight, bias)  # type: ignore[no-any-return]
 
 
-def _double_width_layer(site: nn.Module) -> tuple[nn.Module, int] | None:
-    """Return a new layer like `site` with twice its outputs, and the axis of those outputs."""
+def _layer_like(site: nn.Module, times: int) -> tuple[nn.Module, int] | None:
+    """Return a layer like `site` with `times` its outputs, and the axis of those outputs."""
     if isinstance(site, nn.Linear):
         options: dict[str, Any] = {"device": site.weight.device, "dtype": site.weight.dtype}
-        return nn.Linear(site.in_features, 2 * site.out_features, **options), -1
+        return nn.Linear(site.in_features, times * site.out_features, **options), -1
     for dims, conv in enumerate(CONVS, start=1):
         if not isinstance(site, conv) or site.groups > 1:
             continue
         geometry = ("kernel_size", "stride", "padding", "dilation", "padding_mode")
         options = {key: getattr(site, key) for key in geometry}
         options |= {"device": site.weight.device, "dtype": site.weight.dtype}
-        return conv(site.in_channels, 2 * site.out_channels, **options), -dims - 1
+        return conv(site.in_channels, times * site.out_channels, **options), -dims - 1
     return None
 
 

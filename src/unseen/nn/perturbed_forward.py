@@ -19,15 +19,15 @@ from torch import Tensor, nn
 
 from unseen.errors import UnseenError
 from unseen.functional.mixup import Mixing, mix_features
-from unseen.functional.noise import Act, Gaussian, HeadInput, NoiseKind, Per, Sign, kl_divergence
+from unseen.functional.noise import Gaussian, HeadInput, kl_divergence
 from unseen.nn.calls import Output, call_for_logits
-from unseen.nn.fused_noise import add_noise
 from unseen.nn.heads import GaussianHead
 from unseen.nn.hooks import Edit, edited, evaluating, scratch_buffers
 from unseen.nn.inputs import map_inputs
 from unseen.nn.probe import first_samples
 from unseen.nn.random import Draws
 from unseen.nn.rows import RowLayout, fold
+from unseen.nn.site_noise import SiteNoise
 
 log = logging.getLogger("unseen")
 
@@ -81,12 +81,8 @@ class PerturbedForward:
     embedding: str | None = None
     mix_at: str | None = None  # the layer whose output is mixed; None for the last site
     detach_mix: bool = False
-    kind: NoiseKind = "learned"
     head_input: HeadInput = "clean"
-    per: Per = "feature"
-    sign: Sign = "positive"
-    act: Act = "offset"
-    units: Mapping[str, float] = field(default_factory=dict)  # per site; 1 if absent
+    noise: SiteNoise = field(default_factory=SiteNoise)
     fold_at: Literal["site", "input"] = "site"
     output: Output = None  # where the logits are in what the model returns
 
@@ -115,25 +111,9 @@ class PerturbedForward:
             logits = call_for_logits(self.model, x, self.output, state)
         return run.finish(logits)
 
-    def gaussian(self, heads: nn.ModuleDict, site: str, x: Tensor, h: Tensor) -> Gaussian:
-        """Return the noise parameters at a site with input x and output h."""
-        if self.kind == "random_gaussian":
-            return Gaussian(torch.zeros_like(h), torch.ones_like(h))
-        mu, sigma = heads[head_key(site)](x)
-        if self.kind == "random_mu":
-            mu = torch.zeros_like(mu)
-        elif self.kind == "random_sigma":
-            sigma = torch.ones_like(sigma)
-        return Gaussian(mu, sigma)
-
-    def draw_noise(self, site: str, like: Tensor, draws: Draws) -> list[Tensor] | None:
-        """Draw eps for every draw; None for deterministic noise."""
-        if self.kind == "deterministic":
-            return None
-        return draws.normal(like, self.per, self.head(site).axis)
-
-    def head(self, site: str) -> GaussianHead:
-        head = self.heads[head_key(site)]
+    def head(self, site: str, heads: nn.ModuleDict | None = None) -> GaussianHead:
+        """Return the head of a site, or that of the prior."""
+        head = (self.heads if heads is None else heads)[head_key(site)]
         assert isinstance(head, GaussianHead)
         return head
 
@@ -184,6 +164,7 @@ class _Pass:
         self.layout = RowLayout(
             batch, len(draws), has_draws=self.fixed, has_mixed=self.fixed and mixes
         )
+        self.strength: Tensor | None = None  # of the noise, drawn at the first site
         self.result = PerturbedOutput()
 
     def edits(self) -> dict[str, Edit]:
@@ -222,17 +203,11 @@ class _Pass:
         if before.has_mixed:  # not mixed yet: these rows are copies of the draws
             x, h = x[before.unmixed], h[before.unmixed]
         gaussian = self.gaussian_at(site, x, h)
-        noise = self.forward.draw_noise(site, h[before.clean], self.draws)
-        out = add_noise(
-            h,
-            gaussian,
-            noise,
-            before.draws,
-            before.batch,
-            after.has_clean,
-            self.forward.units.get(site, 1.0),
-            self.forward.sign,
-            self.forward.act,
+        noise, axis = self.forward.noise, self.forward.head(site).axis
+        if site == self.forward.sites[0]:
+            self.strength = noise.draw_strength(self.draws, h[before.clean])
+        out = noise.apply(
+            site, h, gaussian, axis, self.draws, before.batch, after.has_clean, self.strength
         )
         self.layout = after
         if site == self.forward.embedding:
@@ -252,14 +227,15 @@ class _Pass:
         x, h = x[rows], h[rows]
         if shared and self.detach_clean:  # clean features depend on nothing that is learned
             x = x.detach()
-        gaussian = forward.gaussian(forward.heads, site, x, h)
-        if gaussian.mu.shape[1:] != h.shape[1:]:
+        head = forward.head(site)
+        gaussian = forward.noise.gaussian(head, x, h)
+        if not forward.noise.fits(gaussian, h, head.axis):
             raise UnseenError(
                 f'"{site}" gives features {tuple(h.shape)}, its head {tuple(gaussian.mu.shape)}'
             )
         self.result.gaussians[site] = gaussian
-        if forward.prior is not None and forward.kind != "random_gaussian":
-            prior = forward.gaussian(forward.prior, site, x, h)
+        if forward.prior is not None and forward.noise.kind != "random_gaussian":
+            prior = forward.noise.gaussian(forward.head(site, forward.prior), x, h)
             self.result.kl[site] = kl_divergence(gaussian, prior)
         return gaussian
 

@@ -30,9 +30,8 @@ class Draws:
 
         The noise has one value per feature, or one per channel that is shared over space.
         """
-        if per == "channel" and like.dim() > 2:
-            kept = {0, axis % like.dim()}
-            shape = tuple(size if dim in kept else 1 for dim, size in enumerate(like.shape))
+        shape = noise_shape(like, per, axis)
+        if shape != like.shape:
             return [self._normal(g, like, shape).expand(like.shape) for g in self.generators]
         like = canonical_layout(like)
         return [
@@ -44,12 +43,11 @@ class Draws:
     def _normal(generator: torch.Generator, like: Tensor, shape: tuple[int, ...]) -> Tensor:
         return torch.empty(shape, dtype=like.dtype, device=like.device).normal_(generator=generator)
 
-    def uniform(self, like: Tensor) -> Tensor:
-        """Draw uniform numbers, (K, *like.shape)."""
+    def uniform(self, like: Tensor, shape: tuple[int, ...] | None = None) -> Tensor:
+        """Draw uniform numbers, (K, *shape); by default of the shape of `like`."""
         options: dict[str, Any] = {"dtype": like.dtype, "device": like.device}
-        return torch.stack(
-            [torch.rand(like.shape, generator=g, **options) for g in self.generators]
-        )
+        shape = tuple(like.shape) if shape is None else shape
+        return torch.stack([torch.rand(shape, generator=g, **options) for g in self.generators])
 
     def beta(self, a: Tensor, b: Tensor) -> Tensor:
         """Draw from Beta(a, b) with a pathwise gradient, (K, *a.shape)."""
@@ -62,6 +60,14 @@ class Draws:
                 # No validation: let a NaN reach the loss, where training reports it.
                 rows.append(torch.distributions.Beta(a, b, validate_args=False).rsample())
         return torch.stack(rows)
+
+
+def noise_shape(like: Tensor, per: Per, axis: int = 1) -> tuple[int, ...]:
+    """Return the shape of one random number per feature, or per sample and channel."""
+    if per == "feature" or like.dim() <= 2:
+        return tuple(like.shape)
+    kept = {0, axis % like.dim()}
+    return tuple(size if dim in kept else 1 for dim, size in enumerate(like.shape))
 
 
 def draw_mixing(mixing: Mixing, draws: Draws, temperature: float) -> tuple[Tensor, Tensor]:
