@@ -17,8 +17,16 @@ from unseen.augmentations import (
     autoaugment,
     cutout,
     randconv,
+    random_kernel,
 )
-from unseen.augmentations.random_convolution import deformable_convolution, sampling_grid
+from unseen.augmentations.own_kernels import convolve_each, identity_kernel
+from unseen.augmentations.random_convolution import (
+    RandomLayer,
+    bilinear_taps,
+    convolve_repeatedly,
+    deformable_convolution,
+    draw_layer,
+)
 
 
 def photos(n=8, side=32):
@@ -94,14 +102,56 @@ def slow_deformable_convolution(x, weight, shake):
 def test_deformable_convolution_equals_slow_version():
     g = torch.Generator().manual_seed(0)
     x = torch.rand(2, 3, 4, 3, generator=g, dtype=torch.float64)
-    weight = torch.randn(3, 3, 3, 3, generator=g, dtype=torch.float64)
-    still = sampling_grid(torch.zeros(9, 4, 3, 2, dtype=torch.float64))
-    torch.testing.assert_close(
-        deformable_convolution(x, weight, still), F.conv2d(x, weight, padding=1)
-    )
+    weight = torch.randn(2, 3, 3, 3, generator=g, dtype=torch.float64)
+    still = torch.zeros(9, 4, 3, 2, dtype=torch.float64)
     shake = 0.4 * torch.randn(9, 4, 3, 2, generator=g, dtype=torch.float64)
-    expected = slow_deformable_convolution(x, weight, shake)
-    torch.testing.assert_close(deformable_convolution(x, weight, sampling_grid(shake)), expected)
+    # two groups of the same images, with shifts of their own
+    rows = x.flatten(2).permute(2, 1, 0).expand(2, -1, -1, -1)
+    taps = bilinear_taps(torch.stack([still, shake]))
+    both = deformable_convolution(rows, weight.expand(2, -1, -1, -1, -1), taps)
+    straight, shaken = both.permute(0, 3, 2, 1).reshape(2, 2, 2, 4, 3)
+    torch.testing.assert_close(straight, F.conv2d(x, weight, padding=1))
+    torch.testing.assert_close(shaken, slow_deformable_convolution(x, weight, shake))
+
+
+def slow_passes(x, layer, passes):
+    for _ in range(passes):
+        x = slow_deformable_convolution(x, layer.weight, layer.shifts)
+        x = torch.tanh(F.instance_norm(x) * layer.gain + layer.offset)
+    return x
+
+
+def test_each_group_of_images_has_its_layer_and_its_passes():
+    torch.manual_seed(0)
+    x = torch.rand(5, 2, 3, 4, dtype=torch.float64)
+    layers = [RandomLayer(*(t.double() for t in draw_layer(2, 3, 4, 0.2))) for _ in range(2)]
+    made = convolve_repeatedly(x, layers, [3, 1])
+    expected = torch.cat([slow_passes(x[:3], layers[0], 3), slow_passes(x[3:], layers[1], 1)])
+    torch.testing.assert_close(made, expected)
+
+
+def test_randconv_divides_images_among_layers():
+    torch.manual_seed(0)
+    x = photos(1, 8).expand(12, -1, -1, -1)
+    for layers, kinds in ((1, 1), (4, 4), (99, 12)):
+        out = randconv(x, share=1.0, layers=layers)
+        assert len({(image * 1e4).round().numpy().tobytes() for image in out}) == kinds
+
+
+def test_random_kernel_equals_one_convolution_per_image():
+    torch.manual_seed(0)
+    x = photos(3, 6).double()
+    kernels = identity_kernel(3).double() + 0.3 * torch.randn(3, 3, 3, 3, 3, dtype=torch.float64)
+    gains, offsets = torch.randn(2, 3, 3, 1, dtype=torch.float64)
+    made = convolve_each(x, kernels, gains, offsets)
+    for image, kernel, gain, offset, got in zip(x, kernels, gains, offsets, made, strict=True):
+        out = F.instance_norm(F.conv2d(image[None], kernel, padding=1))[0]
+        expected = (torch.tanh(gain[..., None] * out + offset[..., None]) + 1) / 2
+        torch.testing.assert_close(got, expected)
+    torch.testing.assert_close(
+        F.conv2d(x, identity_kernel(3).double(), padding=1), x
+    )  # the centre of the kernels
+    assert torch.equal(random_kernel(x.float(), share=0.0), x.float())
 
 
 def test_randconv_leaves_a_share_of_the_images_alone():

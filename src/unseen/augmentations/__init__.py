@@ -7,6 +7,7 @@ run repeats them. Processes that train together have a generator each.
 from unseen.augmentations.auto_augment import autoaugment
 from unseen.augmentations.cut_out import cutout
 from unseen.augmentations.flip_and_crop import flip_crop
+from unseen.augmentations.own_kernels import random_kernel
 from unseen.augmentations.random_affine import affine
 from unseen.augmentations.random_convolution import randconv
 from unseen.augmentations.registry import AUGMENTATIONS, GEOMETRIC
@@ -23,4 +24,5 @@ __all__ = [
     "cutout",
     "flip_crop",
     "randconv",
+    "random_kernel",
 ]

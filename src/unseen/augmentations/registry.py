@@ -8,6 +8,7 @@ from typing import Any
 from unseen.augmentations.auto_augment import autoaugment
 from unseen.augmentations.cut_out import cutout
 from unseen.augmentations.flip_and_crop import flip_crop
+from unseen.augmentations.own_kernels import random_kernel
 from unseen.augmentations.random_affine import affine
 from unseen.augmentations.random_convolution import randconv
 from unseen.augmentations.settings import Transform
@@ -18,6 +19,7 @@ AUGMENTATIONS: dict[str, Transform] = {
     "randconv": randconv,
     "flip_crop": flip_crop,
     "affine": affine,
+    "random_kernel": random_kernel,
 }
 GEOMETRIC = ("autoaugment", "flip_crop", "affine")  # label maps would no longer match
 
