@@ -12,6 +12,7 @@ from unseen import UnseenError
 from unseen.api import Batch
 from unseen.augmentations import (
     AUGMENTATIONS,
+    GEOMETRIC,
     augment_batch,
     auto_augment,
     autoaugment,
@@ -28,6 +29,9 @@ from unseen.augmentations.random_convolution import (
     draw_layer,
 )
 
+ANY_RANGE = ("cutout", "flip_crop", "affine", "specaugment", "word_dropout")
+WORDS = ("word_dropout",)  # not for images
+
 
 def photos(n=8, side=32):
     return torch.rand(n, 3, side, side, generator=torch.Generator().manual_seed(0))
@@ -35,7 +39,7 @@ def photos(n=8, side=32):
 
 @pytest.mark.parametrize("name", AUGMENTATIONS)
 def test_every_transform_keeps_shape_and_range_and_follows_the_seed(name):
-    transform, x = AUGMENTATIONS[name], photos()
+    transform, x = AUGMENTATIONS[name], photos().flatten(1) if name in WORDS else photos()
     before = x.clone()
     made = []
     for seed in (0, 0, 1):
@@ -190,17 +194,32 @@ def test_errors_list_augmentations_and_requirements():
         augment_batch(Batch((torch.rand(4, 5000),), torch.zeros(4, dtype=torch.long)), "cutout")
 
 
-@pytest.mark.parametrize("name", ["autoaugment", "randconv"])
+@pytest.mark.parametrize("name", [n for n in AUGMENTATIONS if n not in ANY_RANGE])
 def test_images_that_were_normalised_already_are_refused(name):
     with pytest.raises(UnseenError, match=f"{name} needs images in 0..1, these run from"):
         AUGMENTATIONS[name]((photos() - 0.5) / 0.25)
 
 
-def test_geometric_augmentation_refuses_label_maps():
+def test_augmentations_that_move_pixels_refuse_label_maps():
     batch = Batch((photos(4),), torch.zeros(4, 32, 32, dtype=torch.long))
-    with pytest.raises(UnseenError, match="not of the label maps"):
-        augment_batch(batch, "autoaugment")
-    assert augment_batch(batch, "randconv").y is batch.y
+    moving = (*GEOMETRIC, "augmix", "hybrid:mode=single", "mixup")
+    for text in moving:
+        with pytest.raises(UnseenError, match="not of the label maps"):
+            augment_batch(batch, text)
+    still = "randconv,random_kernel,colour,light,hybrid,augmix:geometry=false,cutout"
+    assert augment_batch(batch, still).y is batch.y
+
+
+@pytest.mark.parametrize(
+    "text", ["randconv:layers=2", "random_kernel", "colour", "light", "hybrid:kernel=5"]
+)
+def test_augmentations_of_label_maps_keep_pixels_in_place(text):
+    # a white square on black: wherever the image changes little, its corners stay
+    x = torch.zeros(8, 3, 16, 16)
+    x[:, :, 4:12, 4:12] = 1
+    torch.manual_seed(0)
+    steps = augment_batch(Batch((x,), torch.arange(8)), text).x[0].diff(dim=3).abs().mean((0, 1, 2))
+    assert set(steps.topk(2).indices.tolist()) <= {2, 3, 4, 10, 11, 12}
 
 
 def test_flip_crop_yields_flipped_and_shifted_views():

@@ -6,8 +6,14 @@ run repeats them. Processes that train together have a generator each.
 
 from unseen.augmentations.auto_augment import autoaugment
 from unseen.augmentations.cut_out import cutout
+from unseen.augmentations.dropped_words import word_dropout
 from unseen.augmentations.flip_and_crop import flip_crop
+from unseen.augmentations.hybrid_images import hybrid
+from unseen.augmentations.masked_spectrograms import specaugment
+from unseen.augmentations.mixed_chains import augmix
+from unseen.augmentations.mixed_sounds import mixup
 from unseen.augmentations.own_kernels import random_kernel
+from unseen.augmentations.photometry import colour, light
 from unseen.augmentations.random_affine import affine
 from unseen.augmentations.random_convolution import randconv
 from unseen.augmentations.registry import AUGMENTATIONS, GEOMETRIC
@@ -20,9 +26,16 @@ __all__ = [
     "Views",
     "affine",
     "augment_batch",
+    "augmix",
     "autoaugment",
+    "colour",
     "cutout",
     "flip_crop",
+    "hybrid",
+    "light",
+    "mixup",
     "randconv",
     "random_kernel",
+    "specaugment",
+    "word_dropout",
 ]

@@ -141,9 +141,11 @@ def deformable_convolution(h: Tensor, weight: Tensor, taps: Taps) -> Tensor:
     Channels are mixed first, for each tap. Then every pixel is a weighted sum of rows of a table,
     which `embedding_bag` computes for all images at once, faster than `grid_sample` by far.
     """
-    groups, pixels, _, size = h.shape
+    groups, pixels, channels, size = h.shape
     kernels = weight.flatten(3).permute(0, 3, 1, 2).flatten(1, 2)  # (G, 9 * O, C)
-    table = (kernels[:, None] @ h).reshape(groups * pixels * KERNEL * KERNEL, -1)  # (.., O * N)
+    mixed = kernels @ h.transpose(1, 2).reshape(groups, channels, -1)  # (G, 9 * O, H * W * N)
+    table = mixed.reshape(groups, -1, pixels, size).transpose(1, 2)
+    table = table.reshape(groups * pixels * KERNEL * KERNEL, -1)  # O * N columns
     first = torch.arange(groups, device=h.device) * (KERNEL * KERNEL * pixels)
     out = F.embedding_bag(
         (taps.rows + first[:, None, None]).flatten(0, 1),
