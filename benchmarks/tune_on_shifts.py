@@ -24,7 +24,8 @@ from torch.utils.data import Dataset, TensorDataset
 from unseen.api import Task
 from unseen.detection.synthetic_shifts import shifts_for
 from unseen.errors import UnseenError
-from unseen.experiments.workers import Job, run_jobs
+from unseen.experiments.runners.jobs import Job, run_jobs
+from unseen.experiments.runners.local import LocalRunner
 from unseen.schema import parse_settings
 from unseen.tasks import task_named
 from unseen.training.batches import batches_of, load_split, subsample
@@ -79,7 +80,7 @@ def main() -> None:
             )
             for seed, folder in folders.items()
         ]
-        if failed := run_jobs(jobs, args.workers):
+        if failed := run_jobs(jobs, LocalRunner(args.workers)):
             sys.exit("\n".join(f"{label} failed: {why}" for label, why in failed.items()))
         results = [json.loads(f.with_suffix(".json").read_text()) for f in folders.values()]
     shifts = {shift: round(mean(r[shift] for r in results), 4) for shift in results[0]}

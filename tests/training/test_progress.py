@@ -26,7 +26,7 @@ from unseen import cli
 from unseen.errors import UnseenError
 from unseen.experiments import run_grid as bench
 from unseen.experiments.grid import plan_runs, read_grid
-from unseen.experiments.workers import Job
+from unseen.experiments.runners.jobs import Job
 from unseen.training import progress
 from unseen.training import train as training
 from unseen.training.progress import GridProgress, RunState, TrainingProgress, format_seconds

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from unseen.cli.options import Count, Flag, Json, emit, say
+from unseen.cli.cluster_options import Cluster, make_runner
+from unseen.cli.options import CountOrNone, Flag, Json, emit, say
 from unseen.experiments.adapt_grid import read_adaptation_grid
 from unseen.experiments.run_adapt_grid import run_adaptation_grid, write_tables
 
@@ -14,7 +15,8 @@ from unseen.experiments.run_adapt_grid import run_adaptation_grid, write_tables
 def adapt_grid(
     grid: Path,
     *,
-    workers: Count = 1,
+    workers: CountOrNone = None,
+    cluster: Cluster = None,
     tables_only: Annotated[bool, Flag] = False,
     json_: Json = False,
 ) -> None:
@@ -27,12 +29,17 @@ def adapt_grid(
     grid
         TOML file, e.g. grids/few_shot_adaptation.toml.
     workers
-        Adaptations to run at a time, one thread each.
+        Adaptations at a time. By default 1 on this machine, one thread each, and all that fit on a
+        cluster.
     tables_only
         Run nothing; write the tables of the finished adaptations.
     """
     adaptations = read_adaptation_grid(grid)
-    result = write_tables(adaptations) if tables_only else run_adaptation_grid(adaptations, workers)
+    if tables_only:
+        result = write_tables(adaptations)
+    else:
+        with make_runner(cluster, workers, default=1) as runner:
+            result = run_adaptation_grid(adaptations, runner=runner)
     if not emit(result, json_) and result["adapted"]:
         print((adaptations.results / "table.md").read_text())
     for label, message in result["failed"].items():

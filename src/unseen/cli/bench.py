@@ -8,7 +8,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from unseen.cli.options import Count, Flag, Json, emit, parse_ints, say
+from unseen.cli.cluster_options import Cluster, make_runner
+from unseen.cli.options import CountOrNone, Flag, Json, emit, parse_ints, say
 from unseen.experiments.grid import read_grid, with_published, with_seeds
 from unseen.experiments.run_grid import run_grid, write_tables
 
@@ -16,7 +17,8 @@ from unseen.experiments.run_grid import run_grid, write_tables
 def bench(
     grid: Path,
     *,
-    workers: Count = 2,
+    workers: CountOrNone = None,
+    cluster: Cluster = None,
     seeds: Annotated[
         list[int] | None, Parameter(negative="", consume_multiple=True, converter=parse_ints)
     ] = None,
@@ -33,7 +35,8 @@ def bench(
     grid
         TOML file, e.g. one of grids/.
     workers
-        Runs at a time, one thread each.
+        Runs at a time. By default 2 on this machine, one thread each, and all that fit on a
+        cluster.
     seeds
         Use these seeds instead of the grid's; the tables then hold these alone.
     published
@@ -44,7 +47,11 @@ def bench(
     """
     chosen = read_grid(grid) if seeds is None else with_seeds(read_grid(grid), seeds)
     chosen = with_published(chosen, published) if published else chosen
-    result = write_tables(chosen) if tables_only else run_grid(chosen, workers)
+    if tables_only:
+        result = write_tables(chosen)
+    else:
+        with make_runner(cluster, workers, default=2) as runner:
+            result = run_grid(chosen, runner=runner)
     if not emit(result, json_) and result["runs"]:
         print((chosen.results / "table.md").read_text())
     for label, message in result.get("failed", {}).items():

@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from unseen.checks import check_int
 from unseen.errors import UnseenError
 from unseen.experiments.adapt import AdaptationData, Plan, adapt_once
 from unseen.experiments.adapt_grid import AdaptationGrid, PlannedAdaptation, plan_adaptations
 from unseen.experiments.grid import PlannedRun, plan_runs
 from unseen.experiments.run_grid import run_grid
-from unseen.experiments.workers import Job, run_jobs
+from unseen.experiments.runners.jobs import Job, Runner, run_jobs
+from unseen.experiments.runners.local import LocalRunner
 from unseen.files import read_json, write_json
 from unseen.report.tables.adaptation import write_adaptation_results
 from unseen.report.units import is_error
@@ -35,11 +35,11 @@ Call = tuple[str, Plan, int, dict[str, Any], Path]  # label, plan, seed, identit
 
 
 def run_adaptation_grid(
-    grid: AdaptationGrid, workers: int = 1, quiet: bool = False
+    grid: AdaptationGrid, workers: int = 1, quiet: bool = False, runner: Runner | None = None
 ) -> dict[str, Any]:
     """Train the starting points, run the missing adaptations, write the tables, report failures."""
-    check_int("workers", workers, 1)
-    failed = dict(run_grid(grid.starts, workers, quiet)["failed"])
+    runner = runner or LocalRunner(workers)
+    failed = dict(run_grid(grid.starts, quiet=quiet, runner=runner)["failed"])
     for adaptation in plan_adaptations(grid):
         if adaptation.path.exists() and read_result(adaptation) is None:
             log.warning("%s is damaged; the adaptation is repeated", adaptation.path)
@@ -49,7 +49,7 @@ def run_adaptation_grid(
     with GridProgress(str(grid.starts.path), quiet) as display:
         run_jobs(
             jobs,
-            workers,
+            runner,
             lambda: display.show([_state(g, j) for g, j in zip(groups, jobs, strict=True)]),
         )
     for group, job in zip(groups, jobs, strict=True):

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from unseen.checks import check_int
 from unseen.experiments.evaluate import SUBSAMPLE_METRIC, evaluate
 from unseen.experiments.grid import Grid, PlannedRun, labelled_targets, plan_runs
 from unseen.experiments.published_runs import check_nothing_lost
-from unseen.experiments.workers import Job, run_jobs
+from unseen.experiments.runners.jobs import Job, Runner, run_jobs
+from unseen.experiments.runners.local import LocalRunner
 from unseen.files import is_locked, locked
 from unseen.report.write import write_results
 from unseen.schema import merge
@@ -32,9 +32,16 @@ TAIL = 20_000  # bytes at the end of the records, enough for the last checkpoint
 LIVE = ("loss", "source_accuracy", "source_miou", "source_map", "source_mae")
 
 
-def run_grid(grid: Grid, workers: int = 2, quiet: bool = False) -> dict[str, Any]:
-    """Train and evaluate the missing runs, write the tables, and report which runs failed."""
-    check_int("workers", workers, 1)
+def run_grid(
+    grid: Grid, workers: int = 2, quiet: bool = False, runner: Runner | None = None
+) -> dict[str, Any]:
+    """Train and evaluate the missing runs, write the tables, and report which runs failed.
+
+    Args:
+        workers: runs at a time, in processes of this machine.
+        runner: runs them elsewhere, e.g. on a cluster.
+    """
+    runner = runner or LocalRunner(workers)
     runs = plan_runs(grid)
     _check_published_kept(grid, runs)  # also before hours of training
     jobs = [_job(grid, run) for run in runs]
@@ -44,7 +51,7 @@ def run_grid(grid: Grid, workers: int = 2, quiet: bool = False) -> dict[str, Any
     with GridProgress(str(grid.path), quiet) as display:
         failed = run_jobs(
             jobs,
-            workers,
+            runner,
             lambda: display.show([run_state(r, j) for r, j in zip(runs, jobs, strict=True)]),
         )
     return {**write_tables(grid, runs), "failed": failed}

@@ -18,7 +18,7 @@ class RunState(NamedTuple):
     """State of one run of a grid."""
 
     label: str
-    state: str  # waiting, running, running elsewhere, done, failed
+    state: str  # waiting, queued, running, running elsewhere, done, pruned, failed
     step: int
     steps: int
     message: str
@@ -29,6 +29,7 @@ def kind_of(run: RunState) -> str:
     return run.label.rsplit(" seed ", 1)[0]
 
 
+STATES = ("done", "pruned", "running", "running elsewhere", "queued", "waiting", "failed")
 PLAIN_EVERY = 15.0  # seconds between lines without a terminal
 GRID_EVERY = 60.0  # the same for a grid, which prints a line for each run
 BAR_FROM = 110  # columns; a narrower terminal has no room for the bar
@@ -153,10 +154,7 @@ class GridProgress:
         if self.quiet:
             return
         left = self._seconds_left(runs)
-        counts = {
-            state: sum(run.state == state for run in runs)
-            for state in ("done", "running", "running elsewhere", "waiting", "failed")
-        }
+        counts = {state: sum(run.state == state for run in runs) for state in STATES}
         headline = f"{self.title}: " + ", ".join(f"{n} {state}" for state, n in counts.items() if n)
         headline += f", about {format_seconds(left)} left" if left is not None else ""
         if self.live is not None:
@@ -190,7 +188,8 @@ class GridProgress:
         for name in ("run", "state", "step", "s/step", ""):
             table.add_column(name, justify="right" if name in ("step", "s/step") else "left")
         done = [run for run in runs if run.state == "done"][-5:]  # more would not fit a screen
-        for run in [*done, *(run for run in runs if run.state not in ("done", "waiting"))]:
+        ahead = ("done", "waiting", "queued")
+        for run in [*done, *(run for run in runs if run.state not in ahead)]:
             pace = self.pace.get(kind_of(run))
             table.add_row(
                 run.label,
@@ -211,7 +210,7 @@ class GridProgress:
         if not self.pace or not busy:
             return None
         usual = sum(self.pace.values()) / len(self.pace)
-        todo = [run for run in runs if run.state in ("waiting", "running")]
+        todo = [run for run in runs if run.state in ("waiting", "queued", "running")]
         paces = [self.pace.get(kind_of(run), usual) for run in todo]
         return (
             sum((run.steps - run.step) * pace for run, pace in zip(todo, paces, strict=True)) / busy

@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from unseen import UnseenError
-from unseen.experiments.workers import Job, run_jobs
+from unseen.experiments.runners.jobs import Job, run_jobs
+from unseen.experiments.runners.local import LocalRunner
 from unseen.files import is_locked, locked
 
 
@@ -48,7 +49,7 @@ def test_failed_jobs_do_not_stop_the_others(make_job, tmp_path):
         make_job("good", write, tmp_path / "good"),
     ]
     states = []
-    failed = run_jobs(jobs, 2, lambda: states.append([job.state for job in jobs]))
+    failed = run_jobs(jobs, LocalRunner(2), lambda: states.append([job.state for job in jobs]))
     assert failed["killed"] == "killed by signal 9"
     assert "error: steps must be above 0 (exit 2, " in failed["refused"]
     assert "ValueError: a mistake (exit 1, " in failed["crashed"]
@@ -60,7 +61,7 @@ def test_failed_jobs_do_not_stop_the_others(make_job, tmp_path):
 def test_worker_has_one_thread_and_the_environment_of_its_parent(make_job, tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     monkeypatch.setenv("MARK", "here")
-    assert run_jobs([make_job("good", write, tmp_path / "good")], 1) == {}
+    assert run_jobs([make_job("good", write, tmp_path / "good")], LocalRunner(1)) == {}
     assert (tmp_path / "good").read_text() == "1 here 1"
     assert os.environ["OMP_NUM_THREADS"] == "2" and "PYTHONSAFEPATH" not in os.environ
 
@@ -68,7 +69,7 @@ def test_worker_has_one_thread_and_the_environment_of_its_parent(make_job, tmp_p
 def test_finished_jobs_are_not_started(make_job):
     job = make_job("finished", kill)
     job.state = "done"
-    assert run_jobs([job], 1) == {} and job.process is None
+    assert run_jobs([job], LocalRunner(1)) == {} and job.handle is None
 
 
 def test_interruption_ends_the_workers(make_job):
@@ -78,9 +79,9 @@ def test_interruption_ends_the_workers(make_job):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_jobs([job], 1, interrupt)
-    job.process.join(10)
-    assert not job.process.is_alive()
+        run_jobs([job], LocalRunner(1), interrupt)
+    job.handle.join(10)
+    assert not job.handle.is_alive()
 
 
 def busy(folder: Path) -> None:
@@ -115,9 +116,9 @@ def test_a_job_that_another_process_holds_is_waited_for_and_never_failed(make_jo
     with ExitStack() as held:
         for name in ("theirs", "orphan", "race"):
             held.enter_context(locked(tmp_path / name))
-        failed = run_jobs(jobs, 1, watch)
+        failed = run_jobs(jobs, LocalRunner(1), watch)
     assert failed == {} and [job.state for job in jobs] == ["done"] * 3
-    assert states[0][:2] == ["running elsewhere"] * 2 and jobs[0].process is None
+    assert states[0][:2] == ["running elsewhere"] * 2 and jobs[0].handle is None
     assert (tmp_path / "orphan/done").exists()
     assert any(state[2] == "running elsewhere" for state in states)
 
