@@ -99,6 +99,8 @@ class Method(Scoring, ModelWrapper):
         self.weight_decay = check_number("weight_decay", weight_decay, 0)
         self.ignore_label = check_int("ignore_label", ignore_label)
         self.objective = make_objective(loss, class_weights, label_smoothing, ignore_label)
+        if embedding is None and not self.objective.classifies and not self.finds_embedding:
+            self.finds_embedding = self.embedding_is_optional = True  # its score reads it
         self.register_buffer("steps_done", torch.zeros((), dtype=torch.int64))
 
     def step(self, batch: Batch) -> dict[str, Tensor]:

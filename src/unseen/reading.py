@@ -40,6 +40,10 @@ class NotJson(UnseenError):
     """The text is not JSON at all."""
 
 
+class BlankLine(NotJson):
+    """The line is empty."""
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Read a file that holds a JSON object."""
     try:
@@ -68,8 +72,10 @@ def read_json_lines(path: Path) -> Iterator[tuple[Any, bool]]:
             where = f"{path}, line {number}"
             if len(line) > LARGEST_LINE:
                 raise UnseenError(f"{where} is longer than {LARGEST_LINE} bytes")
+            value: Any
             try:
-                value = parse_json(_decode(line, where), where)
+                text = _decode(line, where)
+                value = parse_json(text, where) if text.strip() else BlankLine(f"{where} is empty")
             except UnseenError as error:
                 value = error
             yield value, line.endswith(b"\n")

@@ -104,7 +104,9 @@ def test_adapt_splits_a_target_into_halves(run, folders):
                     "--json").json()  # fmt: skip
     assert result["before"] is None and result["after_mean"] is None
     shown = unseen("adapt", run, "--data", folders / "new", *words)
-    assert shown.returncode == 2 and "no labels" in shown.stderr
+    assert shown.returncode == 2 and "new has no labels to adapt with" in shown.stderr
+    shown = unseen("score", run)
+    assert shown.returncode == 2 and "no unseen domain: add --data FOLDER" in shown.stderr
 
 
 def test_changed_source_is_refused_and_moved_source_is_found(folders, tmp_path):
@@ -216,6 +218,19 @@ def test_inspect_counts_and_draws(folders, tmp_path):
         assert sheet.size[0] > 700 and len(set(sheet.convert("L").get_flattened_data())) > 50
     done = unseen("data", "inspect", folders / "new")
     assert done.returncode == 2 and "no labels" in done.stderr
+
+
+def test_inspect_without_a_source_shows_no_split_and_counts_what_it_leaves_out(folders, tmp_path):
+    for name in ("day", "dusk"):
+        write_images(tmp_path / name, 2)
+    result = unseen("data", "inspect", tmp_path, "--json")
+    made = json.loads(result.stdout)
+    assert result.returncode == 2 and made["split"] == "none without a source"
+    assert made["domains"]["day"]["splits"] == {"(no split)": 6}
+    rows = "".join(f"gone{i}.png,a\n" for i in range(25))
+    (tmp_path / "m.csv").write_text(f"path,label\n{rows}")
+    shown = unseen("data", "inspect", tmp_path / "m.csv")
+    assert "missing files: 25" in shown.stderr and "  and 5 more" in shown.stderr
 
 
 def test_damaged_record_of_data_is_one_error(run, tmp_path):

@@ -12,6 +12,7 @@ from own_images import CLASSES, SIDE, draw, write_images
 from PIL import Image
 
 from unseen.data.own_files.collection import open_collection
+from unseen.data.own_files.image import ImageReader
 from unseen.data.own_files.options import DataOptions
 from unseen.data.own_files.problems import DataProblems
 from unseen.data.own_files.splits import assign_splits, join_groups
@@ -253,3 +254,79 @@ def test_images_of_other_modes_become_rgb(tmp_path):
     if any("deep" in n for n in names):
         x, _ = train[next(i for i, n in enumerate(names) if "deep" in n)]
         assert x.max() > 0.95 and 0.4 < x.mean() < 0.6
+
+
+def test_one_scale_holds_for_all_images_of_16_bits_or_floats(tmp_path):
+    read = ImageReader(height=2, width=2).read
+    for name, pixels, expected in (
+        ("bright.png", np.full((2, 2), 65535, np.uint16), 255),
+        ("dark.png", np.full((2, 2), 200, np.uint16), 0),  # not taken for 8 bits
+        ("grey.tif", np.full((2, 2), 0.5, np.float32), 127),
+    ):
+        Image.fromarray(pixels).save(tmp_path / name)
+        assert (read(tmp_path / name) == expected).all()
+    Image.fromarray(np.full((2, 2), 90, np.float32)).save(tmp_path / "large.tif")
+    assert "values run from 90 to 90, expected 0 to 1" in look(tmp_path / "large.tif")
+    with pytest.raises(UnseenError, match=r"large.tif cannot be read as an image: values run"):
+        read(tmp_path / "large.tif")
+
+
+def look(path):
+    return ImageReader.look(path, True).problem
+
+
+# ---- manifests as people write them
+
+
+def texts(tmp_path, name, rows, columns=("text", "label")):
+    return write_csv(tmp_path / name, rows, columns)
+
+
+def test_column_names_may_be_capitals_and_lines_of_json_blank(tmp_path):
+    rows = [[f"word{i} {i % 2}", "ab"[i % 2]] for i in range(20)]
+    made = open_collection(DataOptions(str(texts(tmp_path, "a.csv", rows, ("Text", "LABEL")))))
+    assert made.modality == "text" and made.classes == ["a", "b"]
+    lines = "\n\n".join(json.dumps({"text": t, "label": y}) for t, y in rows)
+    (tmp_path / "b.jsonl").write_text(f"{lines}\n \n")
+    assert len(open_collection(DataOptions(str(tmp_path / "b.jsonl"))).rows) == 20
+    both = texts(tmp_path, "c.csv", [], ("text", "label", "Label"))
+    with pytest.raises(UnseenError, match='two columns are called "label"'):
+        open_collection(DataOptions(str(both)))
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.CSV"])
+def test_line_without_all_columns_is_a_problem_not_an_unlabelled_row(tmp_path, name):
+    mark = "\t" if name.endswith("tsv") else ","
+    lines = [f"word{i}{mark}{'ab'[i % 2]}" for i in range(20)]
+    (tmp_path / name).write_text("\n".join([f"text{mark}label", *lines, "short"]) + "\n")
+    assert "another number of columns: 1\n  line 22" in problems_of(tmp_path / name)
+
+
+def test_whole_numbers_with_and_without_decimals_are_one_class(tmp_path):
+    rows = [[f"word{i} {i % 2}", ("1", "2", "1.0", "2.")[i % 4]] for i in range(24)]
+    made = open_collection(DataOptions(str(texts(tmp_path, "a.csv", rows))))
+    assert made.classes == ["1", "2"] and {row.label for row in made.rows} == {"1", "2"}
+    words = [[t, {"1": "v1.0", "2": "2.0"}.get(y, "x")] for t, y in rows]
+    made = open_collection(DataOptions(str(texts(tmp_path, "b.csv", words))))
+    assert made.classes == ["2.0", "v1.0", "x"]  # words: left as they are
+
+
+def test_word_among_numbers_is_listed_and_not_taken_for_a_class(tmp_path):
+    rows = [[f"word{i}", f"{i}.5" if i else "n/a"] for i in range(20)]
+    text = problems_of(texts(tmp_path, "a.csv", rows))
+    assert "labels that are no numbers (--labels classes, if they are classes): 1" in text
+    assert "line 2: n/a" in text and "fewer than" not in text
+
+
+def test_file_listed_with_two_labels_is_a_problem(tmp_path):
+    path = manifest_of(write_images(tmp_path / "a", 6))
+    with path.open("a", newline="") as file:
+        csv.writer(file).writerow(["bar/0.png", "dot"])
+    text = problems_of(path)
+    assert "files listed twice with different labels" in text
+    assert "line 20: bar/0.png: dot, and bar in line 2" in text
+
+
+def test_source_without_labels_is_one_problem(tmp_path):
+    text = problems_of(texts(tmp_path, "a.csv", [[f"word{i}", ""] for i in range(30)]))
+    assert "no labels: 1" in text and "rows without a label" not in text

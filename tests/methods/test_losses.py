@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -117,6 +118,23 @@ def test_output_without_a_feature_axis_is_a_column():
     assert net.predict(x).shape == (240, 1)
 
 
+def test_score_of_a_regression_reads_what_enters_the_last_layer_that_runs():
+    class Registered(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.out, self.idle, self.hidden = nn.Linear(6, 1), nn.Linear(6, 6), nn.Linear(5, 6)
+
+        def forward(self, x):
+            return self.out(self.hidden(x).relu())
+
+    x, y = torch.randn(64, 5), torch.randn(64)
+    net = unseen.ERM(Registered(), loss="mse")
+    with pytest.raises(UnseenError, match="the first step finds"):
+        net.uncertainty(x)
+    unseen.fit(net, [(x, y)], steps=2, held_out=[(x, y)], progress=False)
+    assert net.embedding == net.detector.layer == "out:input"
+
+
 # ---- targets
 
 
@@ -134,6 +152,8 @@ def test_output_without_a_feature_axis_is_a_column():
             r"one loss for each of the 4 samples.*\(\)",
         ),
         (lambda o: o, torch.rand(4, 3), "the function given as loss failed.*TypeError"),
+        ("cross_entropy", torch.eye(4, 3).long(), r"y.argmax\(1\); several labels need loss"),
+        ("cross_entropy", torch.zeros(4, 1, dtype=torch.int64), r"give y.squeeze\(1\)"),
     ],
 )
 def test_targets_and_losses_that_do_not_fit_are_named(loss, y, text):
@@ -149,12 +169,18 @@ def test_targets_and_losses_that_do_not_fit_are_named(loss, y, text):
         ({"loss": "mse", "label_smoothing": 0.1}, "label_smoothing is for loss cross_entropy"),
         ({"class_weights": [1.0, -1.0]}, "class_weights must be a number above 0"),
         ({"class_weights": "auto"}, "class_weights must be a list of numbers"),
+        ({"loss": nn.MSELoss}, r"the class MSELoss: give an object, MSELoss\(reduction="),
         ({"label_smoothing": 1.0}, "label_smoothing must lie between 0 and 1"),
     ],
 )
 def test_invalid_loss_settings_are_named(settings, text):
     with pytest.raises(UnseenError, match=text):
         unseen.ERM(TinyNet(), **settings)
+
+
+def test_class_weights_may_be_arrays():
+    for weights in (torch.tensor([1.0, 2.0, 1.0]), np.array([1.0, 2.0, 1.0], np.float32)):
+        assert unseen.ERM(TinyNet(), class_weights=weights).class_weights == (1.0, 2.0, 1.0)
 
 
 def test_class_weights_must_fit_the_model():

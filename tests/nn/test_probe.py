@@ -174,6 +174,11 @@ def test_mistakes_are_found_before_the_first_step_of_the_warm_up(name):
     assert all(torch.equal(a, b) for a, b in zip(before, net.model.parameters(), strict=True))
 
 
+def test_a_number_is_no_name_of_a_layer():
+    with pytest.raises(UnseenError, match='named by text, such as "0", not 0'):
+        unseen.UncertaintyGuided(nn.Sequential(nn.Linear(2, 2)), sites=[0])
+
+
 def test_a_recurrent_site_whose_output_is_not_used_is_named():
     with pytest.raises(UnseenError, match=r'noise at "r" does not reach the logits.*first'):
         net_of(Words(last=True), sites=["r"]).step(ids())

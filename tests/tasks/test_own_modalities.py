@@ -74,7 +74,10 @@ def test_sounds_become_spectrograms_of_one_length(tmp_path, ending):
 def test_broken_sound_is_listed(tmp_path):
     root = write_sounds(tmp_path / "tones")
     (root / "low" / "0.wav").write_bytes(b"RIFF????WAVE")
-    with pytest.raises(DataProblems, match=r"unreadable sounds: 1\n  low/0.wav"):
+    soundfile = pytest.importorskip("soundfile")
+    soundfile.write(root / "low" / "1.wav", np.full(900, np.nan), 16000, subtype="FLOAT")
+    match = r"unreadable sounds: 2\n  low/0.wav.*\n  low/1.wav: the sound holds NaN or infinity"
+    with pytest.raises(DataProblems, match=match):
         open_collection(DataOptions(str(root)))
 
 
@@ -250,6 +253,14 @@ def test_several_labels_train_with_their_loss_and_metric(tmp_path):
     target = write_rows(tmp_path / "new.csv", ["a", "b"], [[3, 3], [-3, -3], [3, -3]])
     evaluated = unseen("evaluate", tmp_path / "run", "--data", target, "--json").json()
     assert evaluated["domains"]["new"] == {"map": None, "n": 3}
+    partly = write_rows(tmp_path / "some.csv", ["a", "b", "label"],
+                        [[i, -i, "p" if i % 2 else ""] for i in range(1, 13)])  # fmt: skip
+    evaluated = unseen("evaluate", tmp_path / "run", "--data", partly, "--json").json()
+    assert evaluated["domains"]["some"]["n"] == 6  # those with labels
+    words = ("--data", partly, "--draws", 1, "--steps", 1, "--json")
+    assert len(unseen("adapt", tmp_path / "run", *words, "--shots", 2).json()["after"]) == 1
+    done = unseen("adapt", tmp_path / "run", *words, "--shots", 5)
+    assert done.returncode == 2 and "labelled samples to adapt with, 5 were asked" in done.stderr
     predicted = read_predictions(tmp_path / "run", target, tmp_path / "p.csv")
     assert [row["prediction"] for row in predicted] == ["p|q", "", "p"]
     scored = unseen("score", tmp_path / "run", "--data", target, "--json").json()

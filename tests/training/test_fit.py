@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from tiny import TinyNet
+from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import unseen
@@ -144,12 +145,46 @@ def test_nan_in_the_loader_names_batch_and_sample():
             [({"image": [torch.randn(3, 2, 8, 8)]}, torch.zeros(3))],
             "tuple or dict of tensors, not image as a list of 1: let the loader make",
         ),
-        ([(torch.randn(3, 2, 8, 8), [0, 1, 2])], "y as a tensor of class indices"),
+        (
+            [(torch.randn(3, 2, 8, 8), [0, 1, 2])],
+            r"y as a tensor, it yielded a list of 3: convert it with torch.as_tensor",
+        ),
     ],
 )
 def test_invalid_loader_is_named(data, text):
     with pytest.raises(UnseenError, match=text):
         unseen.fit(make(), data, steps=2, progress=False)
+
+
+def test_list_of_samples_is_told_from_several_inputs():
+    data = [(list(torch.randn(4, 2, 8, 8)), torch.zeros(4, dtype=torch.int64))]
+    with pytest.raises(UnseenError, match=r"x is 4 tensors.*torch.stack\(x\)"):
+        unseen.fit(make(), data, steps=2, progress=False)
+
+
+def test_batch_of_one_sample_names_batch_norm_before_the_first_step():
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
+    net = unseen.UncertaintyGuided(model, sites="auto")
+    with pytest.raises(UnseenError, match=r'layer "1" \(BatchNorm1d\).*drop_last=True'):
+        unseen.fit(net, [(torch.randn(1, 3), torch.zeros(1).long())], steps=2, progress=False)
+
+
+def test_indices_beyond_an_embedding_are_named():
+    model = nn.Sequential(nn.Embedding(5, 4), nn.Flatten(), nn.Linear(12, 3))
+    with pytest.raises(UnseenError, match="Give indices from 0 to 4, or a larger embedding"):
+        unseen.ERM(model).step((torch.full((2, 3), 7), torch.zeros(2).long()))
+
+
+@pytest.mark.parametrize(
+    "options, text",
+    [
+        ({"on_step": 3}, "on_step must be a function of step and logs, not int"),
+        ({"schedule": lambda done: "low"}, "schedule gave low after 0% of the steps"),
+    ],
+)
+def test_functions_of_a_fit_are_checked(options, text):
+    with pytest.raises(UnseenError, match=text):
+        unseen.fit(make(), loader(), steps=2, progress=False, **options)
 
 
 def test_model_without_logits_is_named():
@@ -159,7 +194,8 @@ def test_model_without_logits_is_named():
 
     net = unseen.UncertaintyGuided(Pair(), sites=["conv1"], embedding="fc1")
     with pytest.raises(
-        UnseenError, match=r"must return logits \(N, C\) or \(N, C, H, W\), it returned list"
+        UnseenError,
+        match=r"must return logits \(N, C\) or \(N, C, H, W\), it returned list.*output=",
     ):
         unseen.fit(net, loader(), steps=2, progress=False)
 

@@ -349,6 +349,11 @@ def test_checkpoint_of_another_fit_is_refused(tmp_path):
         fit(make("erm"), checkpoint=file, resume=True, steps=7)
     with pytest.raises(UnseenError, match="was written with method = erm"):
         fit(make("pgd"), checkpoint=file, resume=True)
+    own = tmp_path / "own.safetensors"
+    fit(make("erm", optimizer=lambda params: torch.optim.SGD(params, lr=0.1)), checkpoint=own)
+    faster = make("erm", optimizer=lambda params: torch.optim.SGD(params, lr=0.5))
+    with pytest.raises(UnseenError, match=r"learning rates = .*0\.1.* now it is .*0\.5"):
+        fit(faster, checkpoint=own, resume=True)
     make("erm").save(tmp_path / "saved")
     with pytest.raises(UnseenError, match=r"is not a checkpoint of unseen.fit"):
         fit(make("erm"), checkpoint=tmp_path / "saved/model.safetensors", resume=True)

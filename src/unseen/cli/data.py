@@ -12,6 +12,7 @@ from unseen.cli.options import Json, emit, say
 from unseen.cli.train_data import Reading, ReadingOptions
 from unseen.data import catalog
 from unseen.data.location import data_root
+from unseen.data.own_files.problems import problem_lines
 from unseen.experiments.inspect_data import inspect_data
 from unseen.report.tables import show
 
@@ -92,9 +93,8 @@ def inspect_(
     if result["problems"]:
         say(f"{data} cannot be used as it is:")
         for kind, found in result["problems"].items():
-            print(f"{kind}: {found['count']}", file=sys.stderr)
-            for example in found["examples"]:
-                print(f"  {example}", file=sys.stderr)
+            for line in problem_lines(kind, found["count"], found["examples"]):
+                print(line, file=sys.stderr)
         sys.exit(2)
 
 

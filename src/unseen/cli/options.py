@@ -88,6 +88,11 @@ def only_domain(task: Task, domain: str | None) -> str:
     names = [d.name for d in task.targets]
     if len(names) == 1:
         return names[0]
+    if not names:
+        raise UnseenError(
+            "the run has no unseen domain: add --data FOLDER, or --domain "
+            f"{task.source.name}, which is the held-out source"
+        )
     raise UnseenError(f"add --domain, one of {', '.join([task.source.name, *names])}")
 
 

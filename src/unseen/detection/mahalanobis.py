@@ -19,7 +19,7 @@ from unseen.errors import UnseenError
 from unseen.functional.pooling import pool
 from unseen.functional.scores import nearest_squared_distance
 from unseen.nn.batch import Batch
-from unseen.nn.hooks import edited, laid_out_for, perturbable_layers
+from unseen.nn.hooks import edited, laid_out_for
 from unseen.nn.inputs import check_labels, inputs
 from unseen.nn.places import channel_axis
 
@@ -119,13 +119,13 @@ class Mahalanobis(Detector):
 
 
 def hidden_layer(net: ScoredModel) -> str:
-    """Return the layer to read where there are no classes: the embedding or the last hidden."""
-    if net.embedding is not None:
-        return net.embedding
-    layers = perturbable_layers(net.model)
-    if not layers:
-        raise UnseenError('the score reads a layer of the model: name it, embedding="..."')
-    return layers[-2] if len(layers) > 1 else layers[-1]
+    """Return the layer to read where there are no classes: the embedding."""
+    if net.embedding is None:
+        raise UnseenError(
+            "the score reads the last hidden layer, which the first step finds: train the method, "
+            'or name the layer, embedding="..."'
+        )
+    return net.embedding
 
 
 def class_gaussians(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

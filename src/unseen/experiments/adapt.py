@@ -122,10 +122,16 @@ class AdaptationData:
         """Draw `shots` labelled samples of each class; without classes, that many in all."""
         generator = torch.Generator().manual_seed(seed)
         if self.task.loss != "cross_entropy":
-            total = len(self.pool)  # type: ignore[arg-type]
-            if total < shots:
-                raise UnseenError(f"{self.target.name} has {total} samples, {shots} were asked for")
-            return Labelled(*take(self.pool, torch.randperm(total, generator=generator)[:shots]))
+            # Files without a label have NaN.
+            known = ~self.labels.isnan().reshape(len(self.labels), -1).any(1)
+            labelled = known.nonzero().flatten()
+            if len(labelled) < shots:
+                raise UnseenError(
+                    f"{self.target.name} has {len(labelled)} labelled samples to adapt with, "
+                    f"{shots} were asked for"
+                )
+            order = torch.randperm(len(labelled), generator=generator)[:shots]
+            return Labelled(*take(self.pool, labelled[order]))
         chosen = draw_shots(self.labels, shots, self.task.classes, generator)
         return Labelled(*take(self.pool, chosen))
 
@@ -139,7 +145,12 @@ class AdaptationData:
         try:
             return self.evaluate(net, self.test)
         except NoLabels:
-            if labelled or not self.task.record:
+            if labelled:
+                raise UnseenError(
+                    f"{self.target.name} has no labels to adapt with and to test on: label some of "
+                    "its samples, or adapt --with a method that needs none, see unseen adaptations"
+                ) from None
+            if not self.task.record:
                 raise
             return None
 

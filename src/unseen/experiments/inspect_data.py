@@ -16,6 +16,7 @@ from unseen.data.own_files.options import DataOptions
 from unseen.data.own_files.sound import RESOLUTION
 
 NO_LABEL = "(none)"
+NO_SPLIT = "(no split)"
 SIZES = 10  # that are listed, the most common first
 
 
@@ -33,7 +34,7 @@ def inspect_data(options: DataOptions, sheet: Path | None = None) -> dict[str, A
         "samples": len(made.rows),
         "source": made.source,
         "classes": made.classes,
-        "split": f"seed {options.split_seed}" if made.seeded_split else "given",
+        "split": _describe_split(made),
         "domains": {name: _describe(made, name) for name in made.domains if name},
         "sizes": _sizes(made),
         "ignored": {"count": len(made.manifest.ignored), "examples": made.manifest.ignored[:20]},
@@ -46,11 +47,17 @@ def inspect_data(options: DataOptions, sheet: Path | None = None) -> dict[str, A
     return result
 
 
+def _describe_split(made: Collection) -> str:
+    if made.source is None:
+        return "none without a source"
+    return f"seed {made.options.split_seed}" if made.seeded_split else "given"
+
+
 def _describe(made: Collection, domain: str) -> dict[str, Any]:
     rows = [row for row in made.rows if row.domain == domain]
     result: dict[str, Any] = {
         "n": len(rows),
-        "splits": dict(sorted(Counter(row.split or "?" for row in rows).items())),
+        "splits": dict(sorted(Counter(row.split or NO_SPLIT for row in rows).items())),
         "unlabelled": sum(not row.label for row in rows),
         "groups": len({row.group for row in rows if row.group}),
     }

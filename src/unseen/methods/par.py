@@ -9,6 +9,7 @@ position of h alone.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -18,10 +19,11 @@ from unseen.checks import check_int, check_number, check_positive
 from unseen.errors import UnseenError
 from unseen.functional.losses import cross_entropy
 from unseen.methods.erm import ERM
-from unseen.nn.hooks import captured, perturbable_layers
-from unseen.nn.places import submodule
+from unseen.nn.hooks import captured
+from unseen.nn.places import CONVS, named_layers, submodule
+from unseen.nn.probe import Probe, probe_model
 
-CONV = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+NO_CONV = "par reads patches from a conv layer; this model runs none: use another method"
 
 
 class PAR(ERM):
@@ -50,26 +52,48 @@ class PAR(ERM):
         self.patch_lr = check_positive("patch_lr", patch_lr)
         self.warmup = check_int("warmup", warmup, 0)
         self.classes = None if classes is None else check_int("classes", classes, 2)
-        self.layer = self.sites[0] if self.sites else first_conv(self.model)
-        conv = submodule(self.model, self.layer, "site")
-        if not isinstance(conv, CONV):
-            raise UnseenError(
-                f'par reads patches from a conv layer; its site "{self.layer}" is '
-                f"{type(conv).__name__}: name a conv layer first, such as {first_conv(self.model)}"
-            )
-        outputs = (
-            out_features(submodule(self.model, perturbable_layers(self.model)[-1], "layer"))
-            if classes is None
-            else classes
-        )
+        self.layer: str | None = None  # found by the first step unless a site is named
+        if self.sites:
+            self.layer = self.sites[0]
+            conv = submodule(self.model, self.layer, "site")
+            if not isinstance(conv, CONVS):
+                raise UnseenError(
+                    f'par reads patches from a conv layer; its site "{self.layer}" is '
+                    f"{type(conv).__name__}: name a conv layer first"
+                )
+            if self.classes is not None:
+                self._build_classifier(int(conv.out_channels), self.classes)
+        elif not any(isinstance(m, CONVS) for m in self.model.modules()):
+            raise UnseenError(NO_CONV)
+
+    def _build_classifier(self, channels: int, outputs: int) -> None:
         # Applied over channels: a 1x1 convolution of any dimension.
-        self.patch_classifier = nn.Linear(conv.out_channels, outputs)
+        self.patch_classifier = nn.Linear(channels, outputs).to(self.device)
         self.patch_optimizer = self._optimizer(
-            {"params": list(self.patch_classifier.parameters()), "lr": patch_lr}
+            {"params": list(self.patch_classifier.parameters()), "lr": self.patch_lr}
         )
+
+    @property
+    def is_built(self) -> bool:
+        return super().is_built and hasattr(self, "patch_classifier")
+
+    def build_for(self, state: Mapping[str, Tensor]) -> None:
+        weight = state.get("patch_classifier.weight")
+        if weight is not None and not hasattr(self, "patch_classifier"):
+            self._build_classifier(weight.shape[1], len(weight))
+
+    def _check_layers(self, x: tuple[Tensor, ...]) -> None:
+        super()._check_layers(x)
+        if self.layer is None or not self.is_built:
+            seen = probe_model(self.model, x, self.output_reader)
+            self.layer = self.layer or first_conv(seen, self.model)
+            if not hasattr(self, "patch_classifier"):
+                channels = submodule(self.model, self.layer, "layer").out_channels
+                self._build_classifier(int(channels), self.classes or seen.classes)  # type: ignore[arg-type]
 
     def step(self, batch: Batch) -> dict[str, Tensor]:
         batch = Batch(self._ready(batch.x), batch.y)
+        assert self.layer is not None
         with captured(self.model, (self.layer,)) as outputs:
             logits = self.logits(batch.x)
         source, h = self.objective(logits, batch.y), outputs[self.layer]
@@ -114,16 +138,10 @@ def local_loss(logits: Tensor, y: Tensor, ignore: int = -100) -> Tensor:
     )
 
 
-def first_conv(model: nn.Module) -> str:
-    """Return the name of the first conv layer."""
-    for name in perturbable_layers(model):
-        if isinstance(model.get_submodule(name), CONV):
+def first_conv(seen: Probe, model: nn.Module) -> str:
+    """Return the first conv layer that runs on the way to the logits."""
+    layers = named_layers(model)
+    for name in seen.outputs:
+        if isinstance(layers.get(name), CONVS) and seen.is_site(name):
             return name
-    raise UnseenError(
-        "par reads patches from a conv layer; this model has none: use another method"
-    )
-
-
-def out_features(layer: nn.Module) -> int:
-    """Return the number of output features of a conv or linear layer."""
-    return layer.out_features if isinstance(layer, nn.Linear) else int(layer.out_channels)  # type: ignore[arg-type]
+    raise UnseenError(NO_CONV)

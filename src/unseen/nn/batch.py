@@ -42,8 +42,8 @@ class Batch(NamedTuple):
         x, y = _split(content)
         if not isinstance(y, Tensor):
             raise UnseenError(
-                "the loader must yield y as a tensor of class indices, "
-                f"it yielded {describe_type(y)}"
+                f"the loader must yield y as a tensor, it yielded {describe_type(y)}: convert it "
+                "with torch.as_tensor(y)"
             )
         if y.dim() == 0:
             raise UnseenError(
@@ -51,6 +51,11 @@ class Batch(NamedTuple):
                 "a torch.utils.data.DataLoader"
             )
         if len(y) != len(x[0]):
+            if len(x) == len(y):
+                raise UnseenError(
+                    f"x is {len(x)} tensors, which would be {len(x)} inputs of the model: make one "
+                    "batch of them with torch.stack(x)"
+                )
             raise UnseenError(f"a batch has {len(x[0])} inputs and {len(y)} labels")
         if len(y) == 0:
             raise UnseenError("a batch is empty: it needs at least one sample")

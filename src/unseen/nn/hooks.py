@@ -24,13 +24,6 @@ Edit = Callable[[tuple[Any, ...], Tensor], Tensor | None]
 Visit = Callable[[str, tuple[Any, ...], Any], Tensor | None]
 
 
-def perturbable_layers(model: nn.Module) -> list[str]:
-    """Return the names of the conv and linear layers, in the order they are registered."""
-    return [
-        name for name, module in model.named_modules() if name and isinstance(module, PERTURBABLE)
-    ]
-
-
 @contextmanager
 def visited(model: nn.Module, names: Iterable[str], visit: Visit) -> Iterator[None]:
     """Call visit(name, inputs, h) whenever a pass reaches a named place; None leaves h as it is.

@@ -163,7 +163,8 @@ def check_logits(logits: Any, samples: int | None = None) -> None:
     if not isinstance(logits, Tensor) or logits.dim() < 2:
         shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise UnseenError(
-            f"the model must return logits (N, C) or (N, C, H, W), it returned {shape}"
+            f"the model must return logits (N, C) or (N, C, H, W), it returned {shape}; if they "
+            "are a part of its output, name it: output=..."
         )
     if not logits.is_floating_point():
         raise UnseenError(f"the model must return logits of floats, it returned {logits.dtype}")
@@ -197,8 +198,15 @@ def check_labels(logits: Tensor, y: Tensor, ignore: int = -100) -> Tensor:
     if tuple(y.shape) != expected:
         raise UnseenError(
             f"labels have shape {tuple(y.shape)}; logits {tuple(logits.shape)} need {expected}"
+            f"{_shape_remedy(logits, y)}"
         )
     return check_label_range(y, logits.shape[1], ignore)
+
+
+def _shape_remedy(logits: Tensor, y: Tensor) -> str:
+    if y.shape == logits.shape:
+        return ': one-hot labels become indices by y.argmax(1); several labels need loss="bce"'
+    return ": give y.squeeze(1)" if y.dim() == logits.dim() and y.shape[1] == 1 else ""
 
 
 def check_label_range(y: Tensor, classes: int, ignore: int = -100) -> Tensor:

@@ -52,6 +52,14 @@ def _remedy(model: nn.Module, x: tuple[Tensor, ...], layer: str, error: Exceptio
             f"The model is called with {len(x)} inputs: give what its forward takes, "
             "without labels; torch.stack makes one batch of a list of samples"
         )
+    if "more than 1 value per channel" in str(error):
+        return (
+            "A batch of one sample has no variance for BatchNorm: give larger batches, or "
+            "drop_last=True in the DataLoader"
+        )
+    if isinstance(error, IndexError) and layer_takes_indices(model, layer):
+        size = model.get_submodule(layer).num_embeddings
+        return f"Give indices from 0 to {int(size) - 1}, or a larger embedding"  # type: ignore[arg-type]
     weights = {p.dtype for p in model.parameters() if p.is_floating_point()}
     if x[0].dtype not in weights and not layer_takes_indices(model, layer):
         return "Give inputs of floats: x.float()"

@@ -89,9 +89,11 @@ class CrossEntropy(Objective):
         super().__init__("cross_entropy", ignore)
         self.label_smoothing = check_fraction("label_smoothing", label_smoothing, zero=True)
         if class_weights is not None:
-            if isinstance(class_weights, str) or not isinstance(class_weights, Sequence | Tensor):
-                raise UnseenError(f"class_weights must be a list of numbers, not {class_weights!r}")
-            values = [float(w) if isinstance(w, Tensor) else w for w in class_weights]
+            if isinstance(class_weights, Tensor) or hasattr(class_weights, "tolist"):
+                class_weights = class_weights.tolist()
+            values = class_weights
+            if isinstance(values, str) or not isinstance(values, Sequence):
+                raise UnseenError(f"class_weights must be a list of numbers, not {values!r}")
             self.class_weights = tuple(check_positive("class_weights", w) for w in values)
 
     @property
@@ -282,6 +284,10 @@ def make_objective(
     """Return the objective of a loss's name, or of a function (output, target) -> losses."""
     if loss == "cross_entropy":
         return CrossEntropy(ignore, class_weights, label_smoothing)
+    if isinstance(loss, type):
+        raise UnseenError(
+            f'loss is the class {loss.__name__}: give an object, {loss.__name__}(reduction="none")'
+        )
     if not (loss in LOSSES or (callable(loss) and not isinstance(loss, str))):
         raise UnseenError(
             f"loss must be one of {', '.join(LOSSES)}, or a function (output, target) -> loss of "

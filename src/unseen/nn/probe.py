@@ -33,6 +33,7 @@ class Probe:
     outputs: dict[str, Tensor] = field(default_factory=dict)  # at the places, detached
     visits: dict[str, int] = field(default_factory=dict)
     reaching: set[str] = field(default_factory=set)  # places whose features reach the logits
+    classes: int = 0  # columns of the logits
 
     def is_site(self, name: str) -> bool:
         """Return whether noise can enter here: floats, batch first, once, on the way to logits."""
@@ -92,6 +93,7 @@ def probe_model(
         with model_errors(model, x), visited(model, names, visit):
             logits = call_for_logits(model, x, output)
         check_logits(logits, seen.samples)
+        seen.classes = logits.shape[1]
         if logits.requires_grad:
             gradients = torch.autograd.grad(logits.sum(), list(anchors.values()), allow_unused=True)
             seen.reaching = {n for n, g in zip(anchors, gradients, strict=True) if g is not None}

@@ -74,6 +74,7 @@ class ModelWrapper(HasObjective, GradientSteps, nn.Module):
         self.finds_site = sites == AUTO and AUTO not in named_layers(self.model)
         self.sites = () if self.finds_site else site_names(self.model, sites)
         self.finds_embedding = embedding == AUTO or (embedding is None and self.needs_embedding)
+        self.embedding_is_optional = False  # train without it if it is not found
         self.embedding = None if self.finds_embedding else embedding
         if self.embedding is not None:
             find_place(self.model, self.embedding, "embedding")
@@ -86,7 +87,9 @@ class ModelWrapper(HasObjective, GradientSteps, nn.Module):
         The first step does it. Before it, methods that find a site have no heads and no optimizer.
         """
         if not self._prepared:
-            self._prepare(self._ready(Batch.of(batch).x))
+            x = self._ready(Batch.of(batch).x)
+            with model_errors(self.model, x):
+                self._prepare(x)
 
     def _prepare(self, x: tuple[Tensor, ...]) -> None:
         if self.finds_site or self.finds_embedding:
@@ -105,7 +108,11 @@ class ModelWrapper(HasObjective, GradientSteps, nn.Module):
         first = next((site for site in sites if site in seen.outputs), None)
         embedding = self.embedding
         if self.finds_embedding:
-            embedding = find_embedding(seen, self.model, first)
+            try:
+                embedding = find_embedding(seen, self.model, first)
+            except UnseenError:
+                if not self.embedding_is_optional:
+                    raise
         found_site, found_embedding = self.finds_site, self.finds_embedding
         self.sites, self.embedding = sites, embedding
         self.finds_site = self.finds_embedding = False

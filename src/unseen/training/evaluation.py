@@ -34,7 +34,7 @@ class Evaluation(NamedTuple):
     """A metric on one domain, with the confusion matrix it comes from, if it does."""
 
     value: float
-    n: int  # samples
+    n: int  # samples with a label
     per_class: tuple[float, ...] = ()  # IoU or AP; nan for a class that never occurs
     confusion: Tensor | None = None  # (C, C), rows are labels
 
@@ -77,16 +77,16 @@ def _evaluate_outputs(
     values = average_precisions(output, y, ignore)
     if values.isnan().all():
         raise UnseenError("mean average precision needs labels that are 1; a domain has none")
-    return Evaluation(float(values.nanmean()), samples, tuple(values.tolist()))
+    return Evaluation(float(values.nanmean()), len(y), tuple(values.tolist()))
 
 
 @torch.no_grad()
 def confusion_over(
     net: Method | nn.Module, data: Dataset, ignore: int = -100
 ) -> tuple[Tensor, int]:
-    """Return the confusion matrix over a data set, (C, C), and the number of samples."""
+    """Return the confusion matrix over a data set, (C, C), and the number of labelled samples."""
     counts: Tensor | None = None
-    samples = 0
+    samples = labelled = 0
     for batch in batches_of(data):
         logits = _predict(net, batch.x)
         with samples_named(data, range(samples, samples + len(batch.y))):
@@ -95,9 +95,10 @@ def confusion_over(
         pairs = confusion_matrix(logits, batch.y, ignore)
         counts = pairs if counts is None else counts + pairs
         samples += len(batch.y)
+        labelled += int((batch.y != ignore).reshape(len(batch.y), -1).any(1).sum())
     if counts is None or not counts.any():
         raise NoLabels("a domain to evaluate on has no labels that count")
-    return counts, samples
+    return counts, labelled
 
 
 def _refuse_nan(logits: Tensor) -> None:

@@ -98,6 +98,10 @@ def fit(
         raise UnseenError(
             "held_out is empty: give source data that is not trained on, or leave it out"
         )
+    if on_step is not None and not callable(on_step):
+        raise UnseenError(
+            f"on_step must be a function of step and logs, not {describe_type(on_step)}"
+        )
     viewed, total = Views(augment, views), _number_of_steps(loader, steps, epochs)
     values: dict[str, Any] = {"steps": total, "clip": clip, "ema": ema, "amp": amp}
     loop = validate(LoopSettings, {**values, "checkpoint_every": checkpoint_every}, "fit")

@@ -42,6 +42,7 @@ class FitCheckpoint:
         self.settings: dict[str, Any] = {
             **{"method": net.name, "schedule": name, "settings": plain(net.settings())},
             **{n: getattr(updates.loop, n) for n in ("steps", "clip", "ema", "amp")},
+            "learning rates": _rates(net),
         }
 
     def due_at(self, step: int) -> bool:
@@ -90,6 +91,7 @@ class FitCheckpoint:
     def _check_settings(self, path: Path, metadata: dict[str, str]) -> None:
         try:
             before = json.loads(metadata["settings"])
+            before.setdefault("learning rates", self.settings["learning rates"])  # a newer entry
             pairs = {name: (before[name], value) for name, value in self.settings.items()}
         except (KeyError, ValueError, TypeError) as error:
             raise UnseenError(f"{path} is not a complete checkpoint: no settings") from error
@@ -99,3 +101,11 @@ class FitCheckpoint:
                     f"{path} was written with {name} = {old}, now it is {new}: repeat the "
                     "settings it was started with, or name another file"
                 )
+
+
+def _rates(net: Method) -> dict[str, list[float]]:
+    """Return the learning rates of each optimizer, before any schedule; a user's own has them."""
+    return {
+        name: [float(g.get("initial_lr", g["lr"])) for g in optimizer.param_groups]
+        for name, optimizer in net.optimizers().items()
+    }

@@ -101,13 +101,13 @@ def _checked(schedule: Callable[[float], float]) -> Callable[[float], float]:
     """Return a user's schedule, which must give a number of at least 0."""
 
     def factor(done: float) -> float:
-        value = float(schedule(done))
-        if not 0 <= value < math.inf:
+        value = schedule(done)
+        if not isinstance(value, int | float) or not 0 <= value < math.inf:
             raise UnseenError(
                 f"schedule gave {value} after {done:.0%} of the steps: it must give the fraction "
                 "of the learning rate that is left, a number of at least 0"
             )
-        return value
+        return float(value)
 
     return factor
 

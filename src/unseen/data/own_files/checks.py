@@ -19,13 +19,17 @@ def check_labels(made: Collection, trained: Trained | None) -> None:
         return  # nothing to compare with
     known = set(made.classes)
     separator = made.options.separator if trained is None else trained.separator
+    labelled = any(row.label for row in made.rows if row.domain == made.source)
     for row in made.rows:
         if not row.label:
-            if row.domain == made.source:
+            if row.domain == made.source and labelled:
                 problems.add("source rows without a label", row.where)
             continue
         if kind == "number" and as_number(row.label) is None:
-            problems.add("labels that are no numbers", f"{row.where}: {row.label}")
+            problems.add(
+                "labels that are no numbers (--labels classes, if they are classes)",
+                f"{row.where}: {row.label}",
+            )
         if kind in ("classes", "several") and row.domain != made.source:
             for name in split_label(row.label, kind, separator):
                 if name not in known:
@@ -45,7 +49,10 @@ def check_labels(made: Collection, trained: Trained | None) -> None:
         problems.add("fewer than two classes", f"the source {made.source} has only: {found}")
     for split in ("train", "val", "test"):
         if not any(row.split == split for row in of_source):
-            problems.add("empty splits", f"the source {made.source} has no rows for {split}")
+            problems.add(
+                "empty splits (give more samples or groups of a class, or a column split)",
+                f"the source {made.source} has no rows for {split}",
+            )
 
 
 def _check_classes(made: Collection, of_source: list[Any], separator: str) -> None:
@@ -92,6 +99,8 @@ def check_sides(made: Collection) -> None:
     _check_groups(made)
     if made.options.allow_duplicates:
         return
+    if made.manifest.kind == "path":
+        _check_listed_twice(made)
     by_key: dict[Any, list[int]] = defaultdict(list)
     for index in range(len(made.rows)):
         by_key[content_key(made, index)].append(index)
@@ -110,6 +119,19 @@ def _check_groups(made: Collection) -> None:
             made.problems.add(
                 "groups in training and test", f"{group}: {found[True]} and {found[False]}"
             )
+
+
+def _check_listed_twice(made: Collection) -> None:
+    """Add files of the source that are listed again, with another label."""
+    first: dict[str, Any] = {}
+    for row in made.rows:
+        if row.domain == made.source and row.label:
+            other = first.setdefault(row.content, row)
+            if other.label != row.label:
+                made.problems.add(
+                    "files listed twice with different labels (--allow-duplicates accepts them)",
+                    f"{row.where}: {row.content}: {row.label}, and {other.label} in {other.where}",
+                )
 
 
 def _add_duplicates(made: Collection, indices: list[int]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,13 @@ from unseen.data.own_files import checks
 from unseen.data.own_files.facts import FileFact, gather_facts
 from unseen.data.own_files.folder import read_folder
 from unseen.data.own_files.label_maps import check_maps
-from unseen.data.own_files.labels import LabelKind, class_names, kind_of
+from unseen.data.own_files.labels import (
+    LabelKind,
+    class_names,
+    is_whole,
+    kind_of,
+    without_zeros,
+)
 from unseen.data.own_files.manifest import UNLABELLED, Manifest, Row, read_manifest
 from unseen.data.own_files.modality import Modality, modality_of
 from unseen.data.own_files.options import DataOptions
@@ -110,7 +117,8 @@ def open_collection(
         _read_labels(made, trained)
         if made.label_kind == "map":
             made.classes = check_maps(made, None if trained is None else len(trained.classes))
-        _split(made, pool)
+        if made.source is not None or trained is not None:
+            _split(made, pool)
         checks.check_labels(made, trained)
         checks.check_sizes(made, trained)
         checks.check_sides(made)
@@ -208,12 +216,22 @@ def _read_labels(made: Collection, trained: Trained | None) -> None:
     options = made.options
     if trained is not None:
         made.label_kind, made.classes = trained.labels, list(trained.classes)
+        _unify_whole_numbers(made, trained.classes)
         return
-    of_source = [row.label for row in made.rows if row.domain == made.source]
+    given = [row.label for row in made.rows if row.domain == made.source and row.label]
     files = made.manifest.kind == "path"
-    made.label_kind = options.labels or kind_of(of_source, options.separator, files)  # type: ignore[assignment]
+    made.label_kind = options.labels or kind_of(given, options.separator, files)  # type: ignore[assignment]
+    _unify_whole_numbers(made, set(given))
     if made.label_kind in ("classes", "several"):
+        of_source = [row.label for row in made.rows if row.domain == made.source]
         made.classes = class_names(of_source, made.label_kind, options.separator)
+
+
+def _unify_whole_numbers(made: Collection, known: Iterable[str]) -> None:
+    """Name the class 1 that some rows call 1.0: a column with a gap is often saved as floats."""
+    if made.label_kind == "classes" and all(map(is_whole, known)):
+        for row in made.rows:
+            row.label = without_zeros(row.label)
 
 
 def _split(made: Collection, pool: bool) -> None:

@@ -22,7 +22,7 @@ from unseen.files import write_atomically
 
 log = logging.getLogger("unseen")
 
-VERSION = 1
+VERSION = 2
 PART = 4096  # bytes at the start and at the end that the fingerprint reads
 WHOLE_UP_TO = 2000  # files of a data set that are decoded to check them; more are only opened
 CHUNK = 256

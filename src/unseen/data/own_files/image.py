@@ -15,6 +15,7 @@ from unseen.errors import UnseenError
 # Last bytes of a complete file, by format; decoding everything to find truncated files is slow.
 ENDS = {"JPEG": b"\xff\xd9", "PNG": b"IEND"}
 TAIL = 64
+LARGEST_VALUES = {"I": 65535, "I;16": 65535, "I;16B": 65535, "I;16L": 65535, "F": 1}  # by mode
 
 
 class ImageReader(Reader):
@@ -47,7 +48,7 @@ class ImageReader(Reader):
                 if image.getexif().get(0x0112, 1) >= 5:  # turned by 90 degrees
                     width, height = height, width
                 if whole:
-                    image.load()
+                    _rgb(image)
             if end is not None and end not in _tail(path):
                 return Fact((), "the image is truncated")
             return Fact((height, width))
@@ -104,10 +105,16 @@ def _unreadable(path: Path | BinaryIO, error: BaseException) -> BaseException:
 
 
 def _rgb(image: Image.Image) -> Image.Image:
-    if image.mode in ("I", "I;16", "I;16B", "F"):  # Pillow would clip, not scale, 16 bits
+    """Return an image in RGB; 16 bits and floats in 0..1 are scaled, where Pillow would clip."""
+    if (top := LARGEST_VALUES.get(image.mode)) is not None:
         values = np.asarray(image, dtype=np.float64)
-        top = 65535 if values.max() > 255 else 255
-        image = Image.fromarray(np.uint8(values.clip(0, top) * (255 / top)))
+        # One scale for all images of a kind: a scale for each would hide which are dark.
+        if not (values.min() >= 0 and values.max() <= top):
+            raise ValueError(
+                f"values run from {values.min():.4g} to {values.max():.4g}, expected 0 to {top}; "
+                "save it with 8 or 16 bits, or as .npy"
+            )
+        image = Image.fromarray(np.uint8(values * (255 / top)))
     return image.convert("RGB")
 
 

@@ -23,18 +23,30 @@ MAPS = (".png", ".bmp", ".tif", ".tiff", ".gif")
 def kind_of(labels: Iterable[str], separator: str, files: bool) -> LabelKind:
     """Return what these labels are: maps end in .png, several have a separator in between.
 
-    Numbers are classes if all of them are whole, else the target of a regression.
+    Numbers are classes if all of them are whole, else the target of a regression. That they are too
+    if a few labels are no numbers, such as nan, which the checks list.
     """
     known = [label for label in labels if label]
     if files and known and all(label.lower().endswith(MAPS) for label in known):
         return "map"
     if any(separator in label for label in known):
         return "several"
-    numbers = [as_number(label) for label in known]
-    whole = all(n is not None and float(n).is_integer() for n in numbers)
-    if numbers and not whole and all(n is not None for n in numbers):
+    numbers = [n for label in known if (n := as_number(label)) is not None]
+    if 2 * len(numbers) >= len(known) and any(not n.is_integer() for n in numbers):
         return "number"
     return "classes"
+
+
+def is_whole(label: str) -> bool:
+    """Return whether a label is a whole number."""
+    number = as_number(label)
+    return number is not None and number.is_integer()
+
+
+def without_zeros(label: str) -> str:
+    """Return a whole number without its decimals, 1.0 as 1; other labels as they are."""
+    found = re.fullmatch(r"([+-]?\d+)\.0*", label)
+    return found[1] if found else label
 
 
 def as_number(label: str) -> float | None:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from unseen.data.own_files.problems import Problems
 from unseen.errors import UnseenError
-from unseen.reading import read_json_lines, read_text
+from unseen.reading import BlankLine, read_json_lines, read_text
 
 Kind = Literal["path", "text", "features"]
 Line = tuple[str, dict[str, Any]]  # where it is, its values by column
@@ -25,6 +25,7 @@ SPLITS = {
     **dict.fromkeys(("test", "testing", "eval"), "test"),
 }
 LARGEST = 2**30  # bytes of a manifest
+NOT_NUMBERS = "features that are not finite numbers (remove columns that are no features)"
 UNLABELLED = "unlabelled"  # domain of rows that have neither a label nor a domain
 
 
@@ -125,6 +126,8 @@ def _read_json_lines(path: Path) -> tuple[list[str], Iterator[Line]]:
     found: list[Line] = []
     columns: dict[str, None] = {}
     for number, (value, _) in enumerate(read_json_lines(path), start=1):
+        if isinstance(value, BlankLine):
+            continue
         if isinstance(value, UnseenError):
             raise value
         if not isinstance(value, dict):
@@ -153,6 +156,8 @@ def _read_parquet(path: Path) -> tuple[list[str], Iterator[Line]]:
 def _make(
     path: Path, columns: list[str], lines: Iterator[Line], wanted: tuple[str, ...]
 ) -> Manifest:
+    roles = {name: name.lower() for name in columns if name != name.lower() in ROLES}
+    columns = [roles.get(name, name) for name in columns]
     if twice := {name for name in columns if columns.count(name) > 1}:
         raise UnseenError(f'{path}: two columns are called "{sorted(twice)[0]}"')
     if "path" in columns and "text" in columns:
@@ -169,10 +174,13 @@ def _make(
         )
     made = Manifest(path, kind, [], Problems(path), features)
     made.ignored = [name for name in others if name not in features]
+    needs_all = path.suffix.lower() in (".csv", ".tsv")
     for where, values in lines:
-        if None in values or any(v is None for v in values.values() if path.suffix == ".csv"):
+        if None in values or (needs_all and None in values.values()):
             made.problems.add("lines with another number of columns", where)
             continue
+        if roles:  # Path and LABEL are meant as path and label
+            values = {roles.get(name, name): value for name, value in values.items()}
         if (row := _row(made, where, values)) is not None:
             made.rows.append(row)
     if not made.rows and not made.problems:
@@ -207,9 +215,7 @@ def _numbers(made: Manifest, where: str, values: dict[str, Any]) -> tuple[float,
             number = math.nan
         if not math.isfinite(number):
             given = as_text(values.get(name)) or "nothing"
-            made.problems.add(
-                "features that are not finite numbers", f"{where}, column {name}: {given[:40]}"
-            )
+            made.problems.add(NOT_NUMBERS, f"{where}, column {name}: {given[:40]}")
             return ()
         numbers.append(number)
     return tuple(numbers)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from unseen.errors import UnseenError
 
 SHOWN = 20  # examples of each kind
+
+
+def problem_lines(kind: str, count: int, examples: Sequence[str]) -> list[str]:
+    """Return one kind of problem as lines of text."""
+    more = [f"and {count - len(examples)} more"] if count > len(examples) else []
+    return [f"{kind}: {count}", *(f"  {line}" for line in [*examples, *more])]
 
 
 class DataProblems(UnseenError):
@@ -35,10 +42,7 @@ class Problems:
         """Return the problems as lines of text."""
         lines = []
         for kind, count in self.counts.items():
-            lines.append(f"{kind}: {count}")
-            lines += [f"  {example}" for example in self.examples[kind]]
-            if count > SHOWN:
-                lines.append(f"  and {count - SHOWN} more")
+            lines += problem_lines(kind, count, self.examples[kind])
         return lines
 
     def to_json(self) -> dict[str, dict[str, object]]:

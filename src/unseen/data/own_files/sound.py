@@ -63,6 +63,8 @@ class SoundReader(Reader):
             if whole:
                 data, rate = soundfile.read(path, always_2d=True)
                 frames = len(data)
+                if not np.isfinite(data).all():
+                    return Fact((), "the sound holds NaN or infinity")
             else:
                 info = soundfile.info(str(path))
                 frames, rate = info.frames, info.samplerate
