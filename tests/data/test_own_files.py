@@ -11,6 +11,7 @@ import torch
 from own_images import CLASSES, SIDE, draw, write_images
 from PIL import Image
 
+from unseen.data.own_files import facts
 from unseen.data.own_files.collection import open_collection
 from unseen.data.own_files.image import ImageReader
 from unseen.data.own_files.options import DataOptions
@@ -72,6 +73,21 @@ def test_folder_of_domains_needs_a_source_and_takes_the_others_as_targets(tmp_pa
     made = open_collection(DataOptions(str(tmp_path), source="night"))
     assert made.domains == ["night", "day"]
     assert len(made.indices("day", "test")) == 12
+
+
+def test_folder_may_be_the_one_that_one_is_in(tmp_path, monkeypatch):
+    write_images(tmp_path / "a", 4)
+    monkeypatch.chdir(tmp_path / "a")
+    made = open_collection(DataOptions("."))
+    assert made.source == "a" and {row.label for row in made.rows} == set(CLASSES)
+    assert all(row.content.startswith(f"{row.label}/") for row in made.rows)
+
+
+def test_progress_of_a_long_look_is_shown(caplog, monkeypatch):
+    monkeypatch.setattr(facts, "REPORT_EVERY", -1.0)
+    with caplog.at_level("INFO", logger="unseen"):
+        assert list(facts._with_progress(iter("ab"), 2)) == ["a", "b"]
+    assert "looked at 1 of 2 files, 0 s left" in caplog.text
 
 
 def test_folder_of_splits_is_not_taken_for_domains(tmp_path):

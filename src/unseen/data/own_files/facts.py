@@ -10,7 +10,8 @@ import json
 import logging
 import os
 import stat
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,7 @@ VERSION = 2
 PART = 4096  # bytes at the start and at the end that the fingerprint reads
 WHOLE_UP_TO = 2000  # files of a data set that are decoded to check them; more are only opened
 CHUNK = 256
+REPORT_EVERY = 10.0  # seconds
 PROCESSES_FROM = 1000  # files, from which on worker processes look at them
 
 Stamp = tuple[int, int]  # size, modification time
@@ -61,7 +63,7 @@ def gather_facts(paths: Sequence[Path], kind: type[Reader], title: str) -> list[
     if len(new) >= PROCESSES_FROM:
         log.info("looking at %d files, once", len(new))
         with ProcessPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-            found = list(pool.map(look, new, chunksize=CHUNK))
+            found = list(_with_progress(pool.map(look, new, chunksize=CHUNK), len(new)))
     else:
         found = [look(path) for path in new]
     known |= {str(path): fact for path, fact in zip(new, found, strict=True)}
@@ -69,6 +71,16 @@ def gather_facts(paths: Sequence[Path], kind: type[Reader], title: str) -> list[
         _write(file, {str(path): known[str(path)] for path in paths if str(path) in known})
     pairs = zip(paths, stamps, strict=True)
     return [None if stamp is None else known[str(path)] for path, stamp in pairs]
+
+
+def _with_progress(facts: Iterable[FileFact], total: int) -> Iterator[FileFact]:
+    """Yield the facts; say every few seconds how many there are and how long the rest takes."""
+    start = shown = time.monotonic()
+    for done, fact in enumerate(facts, start=1):
+        if (now := time.monotonic()) - shown > REPORT_EVERY:
+            shown, left = now, (now - start) * (total - done) / done
+            log.info("looked at %d of %d files, %.0f s left", done, total, left)
+        yield fact
 
 
 def look_at(path: Path, look: Callable[[Path, bool], Fact], whole: bool) -> FileFact:
