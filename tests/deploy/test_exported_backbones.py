@@ -9,6 +9,7 @@ from exported import calibrated
 from torch import nn
 
 from unseen.deploy import OnnxDetector, export_onnx
+from unseen.methods import Noise
 from unseen.models import AllConv, DigitsNet, FCN32s, LeNet, ReviewMLP, WideResNet
 
 N = 40
@@ -61,6 +62,15 @@ def test_exported_backbone_equals_torch(name, tmp_path):
     torch.manual_seed(0)
     x = images(*shape)
     net = calibrated(make(), sites, embedding, x, classes, at=at, maps=maps)
+    export_onnx(net, x[:2], tmp_path / "model.onnx")
+    check_equal(net, 0.5 * x[:7] + 0.2, tmp_path / "model.onnx")
+
+
+def test_exported_kernel_head_equals_torch(tmp_path):
+    x = images(1, 32, 32)
+    torch.manual_seed(0)
+    net = calibrated(LeNet(5), ["input"], "fc2", x, 5, noise=Noise(act="kernel"))
+    assert net.detector.name == "sigma"
     export_onnx(net, x[:2], tmp_path / "model.onnx")
     check_equal(net, 0.5 * x[:7] + 0.2, tmp_path / "model.onnx")
 

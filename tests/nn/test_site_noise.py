@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -38,7 +40,7 @@ def test_options_equal_noise_applied_number_by_number(act, sign, strength, spars
     )
     draws, gaussian = Draws(SEEDS), Gaussian(mu, sigma)
     strengths = noise.draw_strength(draws, h)
-    fast = noise.apply("site", h, gaussian, 1, draws, 3, True, strengths)
+    fast = noise.apply("site", h, gaussian, SimpleNamespace(axis=1), draws, 3, True, strengths)
     slow = torch.cat([h, *(slow_site_noise(h, gaussian, seed, noise) for seed in SEEDS)])
     weights = torch.linspace(-1, 1, slow.numel(), dtype=torch.float64).view(slow.shape)
     torch.testing.assert_close(fast, slow)

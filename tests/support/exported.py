@@ -27,14 +27,16 @@ def calibrated(
     *,
     at: str = "site",
     maps: tuple[int, ...] = (),
+    **settings: Any,
 ) -> Method:
     """Return a method around the model, calibrated on the samples, without an estimator."""
     torch.manual_seed(1)
-    net = unseen.UncertaintyGuided(model, sites=sites, embedding=embedding)
-    net.detector = net.make_detector(at)
+    net = unseen.UncertaintyGuided(model, sites=sites, embedding=embedding, **settings)
     n = len(x) if isinstance(x, Tensor) else len(next(iter(x.values())))
     y = torch.randint(classes, (n, *maps), generator=torch.Generator().manual_seed(0))
     loader = [(x, y)]
+    net.prepare(loader[0])  # makes the head of a place that does not declare its channels
+    net.detector = net.make_detector(at)
     unseen.calibrate(net, loader, loader)
     net.keep_held_out(None)
     return net

@@ -17,7 +17,7 @@ from unseen.detection.detector import Detector, ScoredModel
 from unseen.errors import UnseenError
 from unseen.functional.pooling import pool
 from unseen.functional.scores import relative_deviation
-from unseen.nn.heads import GaussianHead
+from unseen.nn.heads import NoiseHead
 from unseen.nn.hooks import edited
 from unseen.nn.perturbed_forward import head_key
 
@@ -25,7 +25,7 @@ POSITIONS = 100  # of a map that are read, about: a score should cost little bes
 
 
 class NoisyModel(ScoredModel, Protocol):
-    """A method with a Gaussian head for each site."""
+    """A method with a noise head for each site."""
 
     @property
     def heads(self) -> nn.ModuleDict: ...
@@ -43,7 +43,7 @@ class SigmaDetector(Detector):
         if not net.sites or head_key(net.sites[0]) not in heads:
             raise UnseenError(f"{self.name} needs a method with learned noise, not {net.name}")
         head = heads[head_key(net.sites[0])]
-        assert isinstance(head, GaussianHead)
+        assert isinstance(head, NoiseHead)
         self.head = head
         self.positions = POSITIONS  # 0: all
 

@@ -13,7 +13,7 @@ NoiseKind = Literal["learned", "random_gaussian", "deterministic", "random_mu", 
 HeadInput = Literal["clean", "perturbed"]
 Per = Literal["feature", "channel"]
 Sign = Literal["positive", "both"]
-Act = Literal["offset", "gain", "both"]
+Act = Literal["offset", "gain", "both", "kernel"]
 Strength = Literal["sample", "batch"]
 Depth = Literal["all", "random"]
 

@@ -98,13 +98,14 @@ SETTINGS: dict[str, Explanation] = {
         "both gained 15 points on digits_shifts; positive is for counts, such as words.",
     ),
     "noise.act": Explanation(
-        "Noise as an offset, as a gain, or as both, each with Gaussians of its own.",
-        "gain helped on darker images (driving).",
+        "Noise as an offset, a gain, both, or a kernel that convolves each image on its own.",
+        "gain helped on darker images (driving); kernel is for sites=input and small scales.",
     ),
     "noise.scale": Explanation(
         "Amount of noise in standard deviations of the features; none for absolute noise.",
         "Change it early: 0.5 to 16 were tried; lower it if the source accuracy falls.",
     ),
+    "noise.kernel_size": Explanation("Side of the kernel of noise.act=kernel, an odd number."),
     "noise.strength": Explanation(
         "Multiply the noise by a uniform number in 0..1 per sample, or per batch and draw.",
         "Set sample if noise costs accuracy beside strong augmentations.",

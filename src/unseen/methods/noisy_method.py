@@ -21,7 +21,8 @@ from unseen.methods.uncertainty_guided_settings import (
     Noise,
     RandomMixup,
 )
-from unseen.nn.heads import GaussianHead, MixupHead
+from unseen.nn.heads import GaussianHead, MixupHead, NoiseHead
+from unseen.nn.kernel_head import KernelHead
 from unseen.nn.perturbed_forward import PerturbedForward, head_key
 from unseen.nn.places import (
     Features,
@@ -36,7 +37,7 @@ from unseen.nn.site_noise import SiteNoise
 
 
 class NoisyMethod(Method):
-    """A method with a Gaussian head for each site and a mixup head."""
+    """A method with a noise head for each site and a mixup head."""
 
     noise: Noise
     mixup: LearnedMixup | RandomMixup | None
@@ -68,8 +69,13 @@ class NoisyMethod(Method):
         # Standard deviation of the clean features of each site, from the last step.
         self.register_buffer("spreads", torch.ones(len(self.sites)))
 
-    def _make_head(self, site: str, width: int | None) -> GaussianHead:
+    def _make_head(self, site: str, width: int | None) -> NoiseHead:
         place, features = find_place(self.model, site, "site"), None
+        if self.noise.act == "kernel":
+            declared = declared_features(self.model, site)
+            channels = width if declared is None else declared.width
+            assert channels is not None
+            return KernelHead(place.module, site, channels, self.noise.kernel_size)
         if place.at_input or output_features(place.module) is None:
             features = declared_features(self.model, site)
             if features is None:
@@ -95,13 +101,23 @@ class NoisyMethod(Method):
         check_places(seen, self.sites, mix_at, self.embedding)
         for site in self.sites if self.noise.depth == "random" else ():
             check_places(seen, (site,), mix_at, self.embedding)
+        shapes = {site: seen.outputs[site].shape for site in self.sites}
+        if self.noise.act == "kernel":
+            self._check_maps(shapes)
         if not hasattr(self, "heads"):
-            shapes = {site: seen.outputs[site].shape for site in self.sites}
             self._build({s: n[channel_axis(self.model, s)] for s, n in shapes.items()})
         if self._forward is None:
             self._forward = self._build_forward(x, seen.outputs)
             if self.noise.depth == "random":
                 self._forward_at = {site: self._single_site(site, x) for site in self.sites}
+
+    def _check_maps(self, shapes: Mapping[str, torch.Size]) -> None:
+        for site, shape in shapes.items():
+            if len(shape) != 4 or channel_axis(self.model, site) not in (1, -3):
+                raise UnseenError(
+                    'noise.act="kernel" needs images or maps of channels (N, C, H, W), '
+                    f'"{site}" gives {tuple(shape)}: choose noise.act=offset'
+                )
 
     def make_detector(self, score_at: ScoreAt = "site") -> Detector:
         if not hasattr(self, "heads"):

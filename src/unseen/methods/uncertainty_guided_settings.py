@@ -23,8 +23,9 @@ class Noise:
         "deterministic" (no sampling), "random_mu" (mu = 0), "random_sigma" (sigma = 1).
     per: one random number per "feature", or per "channel" and shared over space.
     sign: "positive" noise passes through a softplus, as printed; "both" does not.
-    act: the noise is an "offset", a "gain" that multiplies by its exponential, or "both", a gain
-        and an offset with Gaussians of their own.
+    act: the noise is an "offset", a "gain" that multiplies by its exponential, "both", a gain and
+        an offset with Gaussians of their own, or a "kernel" of its own that convolves each image.
+    kernel_size: side of the kernel, an odd number.
     scale: amount in standard deviations of the site's clean features (of log gain for a gain);
         None for absolute noise, as printed.
     strength: multiply the noise by a uniform number in 0..1, one per "sample" or one per "batch"
@@ -40,6 +41,7 @@ class Noise:
     per: Per = "channel"
     sign: Sign = "both"
     act: Act = "offset"
+    kernel_size: int = 3
     scale: float | None = 2.0
     strength: Strength | None = None
     sparse: float | None = None
@@ -53,6 +55,10 @@ class Noise:
         check_choice("noise.per", self.per, get_args(Per))
         check_choice("noise.sign", self.sign, get_args(Sign))
         check_choice("noise.act", self.act, get_args(Act))
+        if check_int("noise.kernel_size", self.kernel_size, 1) % 2 == 0:
+            raise UnseenError(f"noise.kernel_size must be odd, not {self.kernel_size}")
+        if self.act == "kernel" and self.sign == "positive":
+            raise UnseenError('noise.act="kernel" has noise of both signs: set noise.sign="both"')
         check_choice("noise.strength", self.strength, (*get_args(Strength), None))
         check_choice("noise.depth", self.depth, get_args(Depth))
         check_choice("noise.head_input", self.head_input, get_args(HeadInput))

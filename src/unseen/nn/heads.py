@@ -22,7 +22,28 @@ MU_LIMIT = 2.0  # mu lies in [-2, 2] and sigma in (0, 1], as in the authors' rel
 BETA_LOW, BETA_HIGH = 0.5, 2.0  # range of a and b in the authors' release: 1 + clamp(., -0.5, 1)
 
 
-class GaussianHead(nn.Module):
+class NoiseHead(nn.Module):
+    """A head that predicts the Gaussian of the noise at a site."""
+
+    axis: int  # of the `width` numbers that it predicts
+    width: int
+    reads_output: bool  # or the input of the site
+
+    def input_of(self, x: Any, h: Tensor) -> Tensor:
+        """Return what the head reads at a site with input x and output h."""
+        read: Tensor = h if self.reads_output else x
+        return read
+
+    def sigma(self, x: Tensor, every: int = 1) -> Tensor:
+        """Return the scale only.
+
+        Args:
+            every: distance between the positions of the map that are read, along each axis.
+        """
+        raise NotImplementedError
+
+
+class GaussianHead(NoiseHead):
     """Predict the mean and scale of the noise at a site.
 
     At a convolution or a linear layer the head is one layer of its kind and geometry with twice its
@@ -54,11 +75,6 @@ class GaussianHead(nn.Module):
         self.net, self.axis = layer
         self.width = next(self.net.parameters()).shape[0] // 2
 
-    def input_of(self, x: Any, h: Tensor) -> Tensor:
-        """Return what the head reads at a site with input x and output h."""
-        read: Tensor = h if self.reads_output else x
-        return read
-
     def forward(self, x: Tensor) -> Gaussian:
         out = at_least_float32(self.net(x.movedim(self.axis, -1) if self.reads_output else x))
         if self.reads_output:
@@ -69,11 +85,7 @@ class GaussianHead(nn.Module):
         return Gaussian(mu.clamp(-MU_LIMIT, MU_LIMIT), sigma)
 
     def sigma(self, x: Tensor, every: int = 1) -> Tensor:
-        """Return the scale only, at half the cost of `forward`.
-
-        Args:
-            every: distance between the positions of the map that are read, along each axis.
-        """
+        """Return the scale only, at half the cost of `forward`."""
         net: Any = self.net
         # Halving the weights gives log sigma directly and saves one pass over the feature map.
         weight, bias = 0.5 * net.weight[self.width :], 0.5 * net.bias[self.width :]

@@ -21,7 +21,7 @@ from unseen.errors import UnseenError
 from unseen.functional.mixup import Mixing, mix_features
 from unseen.functional.noise import Gaussian, HeadInput, kl_divergence
 from unseen.nn.calls import Output, call_for_logits
-from unseen.nn.heads import GaussianHead
+from unseen.nn.heads import NoiseHead
 from unseen.nn.hooks import Edit, edited, evaluating, scratch_buffers
 from unseen.nn.inputs import map_inputs
 from unseen.nn.probe import first_samples
@@ -111,10 +111,10 @@ class PerturbedForward:
             logits = call_for_logits(self.model, x, self.output, state)
         return run.finish(logits)
 
-    def head(self, site: str, heads: nn.ModuleDict | None = None) -> GaussianHead:
+    def head(self, site: str, heads: nn.ModuleDict | None = None) -> NoiseHead:
         """Return the head of a site, or that of the prior."""
         head = (self.heads if heads is None else heads)[head_key(site)]
-        assert isinstance(head, GaussianHead)
+        assert isinstance(head, NoiseHead)
         return head
 
     def choose_fold(self, params: Mapping[str, Tensor], x: tuple[Tensor, ...]) -> None:
@@ -203,11 +203,11 @@ class _Pass:
         if before.has_mixed:  # not mixed yet: these rows are copies of the draws
             x, h = x[before.unmixed], h[before.unmixed]
         gaussian = self.gaussian_at(site, x, h)
-        noise, axis = self.forward.noise, self.forward.head(site).axis
+        noise, head = self.forward.noise, self.forward.head(site)
         if site == self.forward.sites[0]:
             self.strength = noise.draw_strength(self.draws, h[before.clean])
         out = noise.apply(
-            site, h, gaussian, axis, self.draws, before.batch, after.has_clean, self.strength
+            site, h, gaussian, head, self.draws, before.batch, after.has_clean, self.strength
         )
         self.layout = after
         if site == self.forward.embedding:
@@ -229,7 +229,7 @@ class _Pass:
             x = x.detach()
         head = forward.head(site)
         gaussian = forward.noise.gaussian(head, x, h)
-        if not forward.noise.fits(gaussian, h, head.axis):
+        if not forward.noise.fits(gaussian, h, head):
             raise UnseenError(
                 f'"{site}" gives features {tuple(h.shape)}, its head {tuple(gaussian.mu.shape)}'
             )
