@@ -16,6 +16,7 @@ from unseen.augmentations.own_kernels import random_kernel
 from unseen.augmentations.photometry import colour, light
 from unseen.augmentations.random_affine import affine
 from unseen.augmentations.random_convolution import randconv
+from unseen.augmentations.random_texture import pixmix, texture
 from unseen.augmentations.registry import AUGMENTATIONS, GEOMETRIC
 from unseen.augmentations.views import Augment, Views, augment_batch
 
@@ -34,8 +35,10 @@ __all__ = [
     "hybrid",
     "light",
     "mixup",
+    "pixmix",
     "randconv",
     "random_kernel",
     "specaugment",
+    "texture",
     "word_dropout",
 ]

@@ -17,6 +17,7 @@ from unseen.augmentations.own_kernels import random_kernel
 from unseen.augmentations.photometry import colour, light
 from unseen.augmentations.random_affine import affine
 from unseen.augmentations.random_convolution import randconv
+from unseen.augmentations.random_texture import pixmix, texture
 from unseen.augmentations.settings import Transform
 
 AUGMENTATIONS: dict[str, Transform] = {
@@ -26,6 +27,8 @@ AUGMENTATIONS: dict[str, Transform] = {
     "flip_crop": flip_crop,
     "affine": affine,
     "random_kernel": random_kernel,
+    "texture": texture,
+    "pixmix": pixmix,
     "augmix": augmix,
     "hybrid": hybrid,
     "colour": colour,
