@@ -81,8 +81,8 @@ def filtered_noise(white: Tensor, exponent: Tensor, angle: Tensor, stretch: Tens
     The frequencies are stretched by a factor along a direction, and shortened across it.
     """
     height, width = white.shape[2:]
-    down = torch.fft.fftfreq(height)[:, None]
-    across = torch.fft.rfftfreq(width)[None, :]
+    down = torch.fft.fftfreq(height, dtype=white.dtype)[:, None]
+    across = torch.fft.rfftfreq(width, dtype=white.dtype)[None, :]
     along = (across * angle.cos() + down * angle.sin()) * stretch
     beside = (down * angle.cos() - across * angle.sin()) / stretch
     frequency = (along.square() + beside.square()).sqrt().clamp_min(0.5 / max(height, width))
