@@ -224,7 +224,7 @@ def test_weights_that_were_replaced_after_a_fit_are_kept():
 
 @pytest.mark.parametrize("amp", ["bf16", "fp16"])
 @pytest.mark.parametrize("name", NAMES)
-def test_every_method_trains_in_16_bits(name, amp):
+def test_every_method_trains_in_16_bits(name, amp, caplog):
     net, dtypes = make(name), set()
     handle = net.model.conv2.register_forward_hook(lambda _, __, out: dtypes.add(out.dtype))
     history = fit(net, amp=amp)
@@ -234,6 +234,7 @@ def test_every_method_trains_in_16_bits(name, amp):
     assert all(p.dtype == torch.float32 for p in net.parameters()) and net.scaler is None
     assert len(history) == 6 and net.predict(images().tensors[0]).dtype == torch.float32
     assert not net.model._forward_hooks and not net.model._forward_pre_hooks
+    assert ('on a CPU "bf16" needs no scaled loss' in caplog.text) == (amp == "fp16")
 
 
 def test_scaled_gradients_are_those_of_full_precision():

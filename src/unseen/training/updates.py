@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -17,6 +18,8 @@ from unseen.nn.precision import end_of_step
 from unseen.training.averaging import PREFIX, UPDATES, RawWeights, WeightAverage
 from unseen.training.config import LoopSettings
 from unseen.training.loop import Schedule, lr_schedulers
+
+log = logging.getLogger("unseen")
 
 SCALER = "scaler/"
 
@@ -38,6 +41,8 @@ class Updates:
             self.average = earlier or WeightAverage(net, loop.ema)
             self.average.decay = loop.ema
         self.scaler = torch.amp.GradScaler(net.device.type) if loop.amp == "fp16" else None
+        if loop.amp == "fp16" and net.device.type == "cpu":
+            log.warning('amp="fp16" is made for CUDA: on a CPU "bf16" needs no scaled loss')
         if loop.amp == "fp16" and (order := second_order(net)):
             raise UnseenError(
                 f'amp="fp16" has no second-order meta step: set {order}, or use amp="bf16"'
