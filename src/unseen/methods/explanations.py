@@ -155,7 +155,7 @@ SETTINGS: dict[str, Explanation] = {
     "attack_steps": Explanation("Steps of the attack.", "Each costs a pass and its gradient."),
     "local_weight": Explanation("Weight of the loss that patches must not be able to lower."),
     "patch_lr": Explanation("Learning rate of the classifier of patches."),
-    "classes": Explanation("Number of classes; none to read it from the last layer."),
+    "classes": Explanation("Number of classes; none to find it in the first step."),
     "rotation_weight": Explanation("Weight of the loss of predicting rotations."),
     "jigsaw_weight": Explanation("Weight of the loss of solving puzzles."),
     "ordered_share": Explanation("Share of the batch that is not shuffled."),
