@@ -87,6 +87,10 @@ COMMANDS = {
     "data": ("data:data_app", "List, check and fetch the real data sets; inspect your own."),
     "tasks": ("tasks:tasks", "List the tasks, or show one in full."),
     "methods": ("methods:methods", "List the methods, or explain the settings of one of them."),
+    "recipes": (
+        "recipes:recipes",
+        "List the recipes and what is in each: settings for a kind of data.",
+    ),
     "doctor": (
         "doctor:doctor",
         "Check Python, torch, packages, data, disk space and this command, and suggest fixes.",

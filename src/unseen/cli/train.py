@@ -14,6 +14,7 @@ from unseen.report.units import format_value
 from unseen.schema import parse_settings
 from unseen.tasks import task_named
 from unseen.training import train as training
+from unseen.training.recipes import recipe_named
 
 
 def train(
@@ -22,8 +23,9 @@ def train(
     out: Path,
     network: Network = None,
     reading: Reading = None,
-    method: str = "uncertainty_guided",
+    method: str | None = None,
     preset: str = "fast",
+    recipe: str | None = None,
     augment: str | None = None,
     set_: Settings = None,
     seed: Seed = 0,
@@ -44,9 +46,12 @@ def train(
     out
         Folder of the run; must be new or empty unless --resume is given.
     method
-        A name from `unseen methods`, or your own class as package.module:Class.
+        A name from `unseen methods`, or your own class as package.module:Class. Without it, that of
+        the recipe, or uncertainty_guided.
     preset
-        A named group of settings of the task: fast, reference or paper.
+        A named group of settings of the task: fast, best, reference or paper.
+    recipe
+        A name from `unseen recipes`: settings for a kind of data, which win over the preset's.
     augment
         Batch transforms applied before every step, such as affine:strength=0.5,randconv. With
         --set views=2 a step trains on the batch and on an augmented copy of it.
@@ -60,11 +65,14 @@ def train(
     if network is not None and network.pretrained is not None:
         named.append(f"pretrained={network.pretrained.absolute()}")
     made = task_named(word)
+    if method is None:
+        method = "uncertainty_guided" if recipe is None else recipe_named(recipe).method
     run = training.train(
         made,
         method,
         out,
         preset=preset,
+        recipe=recipe,
         overrides=parse_settings([*(set_ or []), *named]),
         seed=seed,
         resume=resume,

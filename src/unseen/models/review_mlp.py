@@ -6,10 +6,18 @@ from torch import Tensor, nn
 
 
 class ReviewMLP(nn.Module):
-    """fc50-fc50-classes; input counts (N, 5000)."""
+    """fc50-fc50-classes; input counts (N, 5000).
 
-    def __init__(self, inputs: int = 5000, hidden: int = 50, classes: int = 2) -> None:
+    Args:
+        binarise: Let a count say only whether a word is there. A part of the network, so that it
+            holds wherever the network is used. Small changes of counts then change nothing.
+    """
+
+    def __init__(
+        self, inputs: int = 5000, hidden: int = 50, classes: int = 2, *, binarise: bool = False
+    ) -> None:
         super().__init__()
+        self.binarise = binarise
         self.fc1 = nn.Linear(inputs, hidden)
         self.relu1 = nn.ReLU()
         self.fc2 = nn.Linear(hidden, hidden)
@@ -17,6 +25,8 @@ class ReviewMLP(nn.Module):
         self.fc3 = nn.Linear(hidden, classes)
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.binarise:
+            x = (x > 0.5).to(x.dtype)
         x = self.relu1(self.fc1(x))
         x = self.relu2(self.fc2(x))
         return self.fc3(x)

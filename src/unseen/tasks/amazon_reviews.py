@@ -10,6 +10,7 @@ from torch.utils.data import TensorDataset
 from unseen.api import Domain, Task
 from unseen.errors import UnseenError
 from unseen.models import ReviewMLP
+from unseen.training.recipes import RECIPES
 
 SOURCES = ("books", "dvd", "electronics", "kitchen")
 RAW = "_raw"  # suffix of variants with features extracted from the raw texts
@@ -36,6 +37,12 @@ PRESETS: dict[str, dict[str, Any]] = {
         "uncertainty_guided": {"noise": {"sign": "positive", "scale": 16.0}},
     },
     "paper": PAPER,
+    "best": {
+        **PAPER,
+        **RECIPES["text"].settings,
+        "binarise": True,
+        "uncertainty_guided": {"noise": {"sign": "positive", "scale": 16.0}},
+    },
 }
 
 

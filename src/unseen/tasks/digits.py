@@ -12,6 +12,7 @@ from unseen.data.images import ByteImages
 from unseen.data.location import data_root
 from unseen.errors import UnseenError
 from unseen.models import DigitsNet
+from unseen.training.recipes import RECIPES
 
 UNSEEN = ("svhn", "mnist_m", "syn", "usps")  # in the paper's order
 TRAIN = ("train", 0, 10_000)  # the first 10,000 of MNIST's training file
@@ -31,6 +32,16 @@ PRESETS: dict[str, dict[str, Any]] = {
         "uncertainty_guided": {"embedding": "relu4", "mixup": {"at": "relu2"}},
     },
     "paper": {"steps": 10_000, "batch_size": 32, "lr": 1e-4},
+    "best": {
+        **RECIPES["image"].settings,
+        "steps": 3000,
+        "batch_size": 32,
+        "uncertainty_guided": {
+            **RECIPES["image"].settings["uncertainty_guided"],
+            "sites": ("conv1",),
+            "mixup": None,
+        },
+    },
 }
 
 

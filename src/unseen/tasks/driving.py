@@ -12,6 +12,7 @@ from unseen.data.driving import CLASSES as COMMON
 from unseen.data.driving import IGNORE
 from unseen.errors import UnseenError
 from unseen.models import FCN32s
+from unseen.training.recipes import RECIPES
 
 VARIANTS = ("camvid_day", "carla_clear", "synthia_dawn", "synthia_fog")
 UNSEEN = {"camvid_day": ("dusk",), "carla_clear": ("day", "dusk")}
@@ -66,26 +67,28 @@ def presets(variant: str) -> dict[str, dict[str, Any]]:
     steps, capacity = (120, 24) if variant.startswith("synthia") else (600, 120)
     # At the default rate, made for digits, adversarial samples would hardly differ from the source.
     fictitious = {"capacity": capacity, "ascent_lr": 0.2}
-    return {
-        "fast": {
-            "depth": 18,
-            "width": 0.5,
-            "steps": steps,
-            "batch_size": BATCH,
-            "lr": 1e-3,
-            "lr_schedule": "linear",
-            "gud": fictitious,
-            "m_ada": fictitious,
-            # Chosen on synthetic shifts of held-out frames of both sources (docs/tuning.md):
-            # multiplicative noise, and an adversary throughout training. After an early adversary,
-            # perturbed frames were soon as easy as clean ones.
-            "uncertainty_guided": {
-                "draws": 1,
-                "noise": {"act": "gain", "scale": 0.5, "minimize": False},
-                "adversary": {"rounds": None, "every": 20, "steps": 5, "beta": 0.1},
-                "mixup": None,
-            },
+    fast: dict[str, Any] = {
+        "depth": 18,
+        "width": 0.5,
+        "steps": steps,
+        "batch_size": BATCH,
+        "lr": 1e-3,
+        "lr_schedule": "linear",
+        "gud": fictitious,
+        "m_ada": fictitious,
+        # Chosen on synthetic shifts of held-out frames of both sources (docs/tuning.md):
+        # multiplicative noise, and an adversary throughout training. After an early adversary,
+        # perturbed frames were soon as easy as clean ones.
+        "uncertainty_guided": {
+            "draws": 1,
+            "noise": {"act": "gain", "scale": 0.5, "minimize": False},
+            "adversary": {"rounds": None, "every": 20, "steps": 5, "beta": 0.1},
+            "mixup": None,
         },
+    }
+    return {
+        "fast": fast,
+        "best": {**fast, **RECIPES["segmentation"].settings},
         "paper": {
             "depth": 50,
             "width": 1.0,

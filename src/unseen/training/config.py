@@ -38,6 +38,7 @@ from unseen.schema import (
 )
 from unseen.schema.augment import parse_augment
 from unseen.schema.migration import migrate_loop
+from unseen.training.recipes import recipe_named
 
 Count = Annotated[StrictInt, Ge(1), Le(LARGEST_INT)]
 PositiveNumber = Annotated[float, Strict(), AllowInfNan(False), Gt(0)]
@@ -107,8 +108,9 @@ def resolve(
     preset: str,
     overrides: Mapping[str, Any],
     where: str = "--set",
+    recipe: str | None = None,
 ) -> Resolved:
-    """Merge defaults, the method's preset, the task's preset and overrides, in this order.
+    """Merge defaults, presets of method and task, a recipe and overrides, in this order.
 
     `where` names the source of the overrides in error messages.
     """
@@ -134,6 +136,7 @@ def resolve(
         (f'preset "{preset}" of {method.name}', method.presets.get(preset, {})),
         (f'preset "{preset}" of {task.name}', of_task),
         (f'preset "{preset}" of {task.name} for {method.name}', by_method.get(method.name, {})),
+        *([] if recipe is None else [(f'recipe "{recipe}"', _of_recipe(recipe, method))]),
         (where, overrides),
     ]
     parameters = {**of_model, **of_method}
@@ -159,6 +162,12 @@ def resolve(
         {**{name: values[name] for name in of_method if name in values}, **own},
         {name: values.get(name, p.default) for name, p in of_model.items()},
     )
+
+
+def _of_recipe(name: str, method: type[Method]) -> dict[str, Any]:
+    """Return what a recipe says about this method and its loop."""
+    known = {*LoopSettings.model_fields, *method.settings_of()}
+    return {n: v for n, v in recipe_named(name).of_method(method.name).items() if n in known}
 
 
 def migrate_layer(method: type[Method], layer: Mapping[str, Any], where: str) -> dict[str, Any]:

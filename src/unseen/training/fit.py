@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from unseen.api import Batch, Method
 from unseen.augmentations import Augment, Views
@@ -18,6 +18,7 @@ from unseen.checks import check_int, check_path
 from unseen.detection.sampling import loader_length
 from unseen.detection.scoring import ScoreAt
 from unseen.errors import UnseenError
+from unseen.methods import method_named
 from unseen.nn.batch import batches_from, iterate
 from unseen.nn.inputs import check_labels, describe_type
 from unseen.nn.precision import Amp
@@ -28,6 +29,7 @@ from unseen.training.history import History
 from unseen.training.loop import LR_SCHEDULES, Schedule, training_steps
 from unseen.training.machine import pick_device
 from unseen.training.progress import TrainingProgress
+from unseen.training.recipes import recipe_named
 from unseen.training.repeated import RepeatedLoader
 from unseen.training.steadiness import Steadiness
 from unseen.training.updates import Updates, train_mode
@@ -42,15 +44,16 @@ OnStep = Callable[[int, dict[str, float]], object]
 
 
 def fit(
-    net: Method,
+    net: Method | nn.Module,
     loader: Iterable[Any],
     steps: int | None = None,
     *,
+    recipe: str | None = None,
     epochs: int | None = None,
     held_out: Iterable[Any] | None = None,
     augment: Augment = None,
     views: int | None = None,
-    schedule: Schedule = "constant",
+    schedule: Schedule | None = None,
     clip: float | None = None,
     ema: float | None = None,
     amp: Amp | None = None,
@@ -69,6 +72,9 @@ def fit(
         loader: yields (x, y) or dicts and is iterated as often as needed.
         steps: number of updates.
         epochs: number of passes over the loader, in place of steps.
+        recipe: augmentations, views, average and schedule for a kind of data: "image", "text",
+            "speech" or "segmentation" (`unseen recipes`). What is given explicitly wins. A bare
+            model is trained by the recipe's method; a method keeps its own settings.
         held_out: source data that is not trained on. Without it the alarm is calibrated on training
             data and fires too often.
         augment: transforms the inputs of every batch: a name such as "randconv" or
@@ -88,7 +94,14 @@ def fit(
         resume: continue from the checkpoint if there is one, with the same numbers as without the
             interruption. Give the same loader and settings.
     """
-    check_method(net)
+    if recipe is not None:
+        net, chosen = _follow(recipe, net), recipe_named(recipe).settings
+        augment = chosen.get("augment") if augment is None else augment
+        views = chosen.get("views") if views is None else views
+        schedule = chosen.get("lr_schedule") if schedule is None else schedule
+        clip = chosen.get("clip") if clip is None else clip
+        ema = chosen.get("ema") if ema is None else ema
+    net = check_method(net)
     for name, data in (("loader", loader), ("held_out", () if held_out is None else held_out)):
         if iterate(data, name) is data:
             raise UnseenError(
@@ -112,6 +125,7 @@ def fit(
     net.adjust_to(total)
     _build(net, "loader", loader)
     history, batches = History(net), RepeatedLoader(loader)
+    schedule = "constant" if schedule is None else schedule
     updates = Updates(net, loop, _check_schedule(schedule))
     saved = FitCheckpoint(file, net, updates, history, batches, schedule)
     first = saved.restore(resume)
@@ -152,6 +166,15 @@ def fit(
     net.eval()
     calibrate(net, loader, held_out)
     return history
+
+
+def _follow(recipe: str, net: Any) -> Any:
+    """Wrap a bare model in the method of a recipe; a method keeps its own settings."""
+    if isinstance(net, Method) or not isinstance(net, nn.Module):
+        return net
+    kind = method_named(recipe_named(recipe).method)
+    given = recipe_named(recipe).of_method(kind.name)
+    return kind(net, **{n: v for n, v in given.items() if n in kind.settings_of()})
 
 
 def _build(net: Method, name: str, loader: Iterable[Any]) -> None:
@@ -254,8 +277,8 @@ def calibrate(
     net.keep_held_out(held_out)
 
 
-def check_method(net: Any) -> None:
-    """Raise unless this is a method, not a bare model."""
+def check_method(net: Any) -> Method:
+    """Return the method; raise if this is a bare model or something else."""
     if isinstance(net, History):
         raise UnseenError("needs a method, not the history of a fit: give history.net")
     if not isinstance(net, Method):
@@ -263,3 +286,4 @@ def check_method(net: Any) -> None:
             f"needs a method, not {describe_type(net)}: wrap a model, such as unseen.ERM(model) or "
             'unseen.UncertaintyGuided(model, sites="auto")'
         )
+    return net

@@ -26,6 +26,7 @@ NEWER = ("epochs", "clip", "ema", "amp", "views")
 NEWER_SETTINGS = {
     "loss": "cross_entropy", "class_weights": None, "label_smoothing": 0.0, "output": None
 }  # fmt: skip
+NEWER_MODEL = {"binarise": False}
 
 
 def identity(task: Task, net: Method, preset: str, chosen: Resolved, seed: int) -> dict[str, Any]:
@@ -46,7 +47,11 @@ def identity(task: Task, net: Method, preset: str, chosen: Resolved, seed: int) 
     for name, default in NEWER_SETTINGS.items():
         if of_method.get(name) == default:
             of_method.pop(name, None)
-    hashed = json.dumps({**settings, "loop": loop, "settings": of_method}, sort_keys=True)
+    of_model = {
+        n: v for n, v in chosen.model.items() if n not in NEWER_MODEL or v != NEWER_MODEL[n]
+    }
+    counted = {**settings, "loop": loop, "settings": of_method, "model": of_model}
+    hashed = json.dumps(counted, sort_keys=True)
     digest = hashlib.sha256(hashed.encode()).hexdigest()
     return {"format": FORMAT, "run": digest[:8], **settings}
 
@@ -63,8 +68,11 @@ def difference(before: dict[str, Any], config: dict[str, Any]) -> tuple[str, Any
     """
     before = migrate_method_config(before, "an earlier run")
     before = {
-        "model": {},
         **before,
+        "model": {
+            **{n: v for n, v in NEWER_MODEL.items() if n in config["model"]},
+            **before.get("model", {}),
+        },
         "loop": {**LoopSettings().model_dump(), **before["loop"]},
         "settings": _with_defaults(before, config),
     }

@@ -72,6 +72,7 @@ def train(
     out: str | Path,
     *,
     preset: str = "fast",
+    recipe: str | None = None,
     overrides: dict[str, Any] | None = None,
     seed: int = 0,
     resume: bool = False,
@@ -84,7 +85,7 @@ def train(
     method_class, target_device, run = method_named(method), pick_device(device), Run(out)
     curves = Curves(run.folder / "tensorboard" if tensorboard else None)
     check_seed(seed)
-    settings = resolve(task, method_class, preset, overrides or {})
+    settings = resolve(task, method_class, preset, overrides or {}, recipe=recipe)
     if settings.loop.epochs is not None:
         settings = settings._replace(loop=count_steps(task, settings.loop))
     loop = settings.loop
@@ -102,6 +103,7 @@ def train(
         **task.record,
         "command": _command(),
         "overrides": plain(overrides or {}),
+        **({"recipe": recipe} if recipe else {}),
         "device": str(target_device),
         "processor": processor(),
         "threads": torch.get_num_threads(),
