@@ -35,7 +35,8 @@ def cases() -> dict[str, tuple[ERM, Batch, list[str]]]:
     """Return a method, a batch and augmentations for each kind of data."""
     scenes = images(8, 3, 180, 240, 11)
     scenes = scenes._replace(y=torch.randint(11, (8, 180, 240)))
-    reviews = Batch((torch.randint(3, (32, 5000)).float(),), torch.randint(2, (32,)))
+    counts = (torch.rand(32, 5000) < 0.02).float()  # a hundred words of 5000
+    reviews = Batch((counts,), torch.randint(2, (32,)))
     pictures = ["cutout", "flip_crop", "affine", "randconv", "randconv:share=1.0",
                 "randconv:share=1.0,layers=4", "random_kernel", "colour", "light"]  # fmt: skip
     cifar = ["flip_crop", "augmix", "hybrid", "hybrid:mode=single,share=0.5"]

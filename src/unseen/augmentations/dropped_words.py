@@ -25,5 +25,9 @@ def word_dropout(x: Tensor, rate: Probability = 0.2, vary: bool = False) -> Tens
             f"{describe_tensors(given)}"
         )
     (x,) = given
-    rates = rate * (torch.rand(len(x), 1) if vary else torch.ones(len(x), 1))
-    return x.masked_fill((torch.rand(x.shape) < rates).to(x.device), 0.0)
+    rates = rate * (torch.rand(len(x)) if vary else torch.ones(len(x)))
+    texts, words = x.nonzero(as_tuple=True)  # a small part of the vocabulary
+    dropped = (torch.rand(len(texts)) < rates[texts.cpu()]).to(x.device)
+    out = x.clone()
+    out[texts[dropped], words[dropped]] = 0
+    return out
