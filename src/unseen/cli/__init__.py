@@ -51,6 +51,10 @@ COMMANDS = {
         "export:export",
         "Write a run's model with its score, thresholds and accuracy estimator to one file.",
     ),
+    "serve": (
+        "serve:serve",
+        "Serve runs over HTTP, with alarms by domain, metrics for Prometheus and a page.",
+    ),
     "adapt": (
         "adapt:adapt",
         "Adapt a run to an unseen domain and report the metric on that domain and on the source.",
