@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from unseen.cli.options import Count, Device, Json, OwnData, TaskWord, emit, say
+from unseen.cli.arguments import Count, CountOrNone, Device, Json, OwnData, TaskWord
+from unseen.cli.messages import say
+from unseen.cli.output import emit
 from unseen.deploy import open_scorer
 from unseen.deploy.service.limits import Limits
 from unseen.deploy.service.settings import Batching, Watching
@@ -37,7 +39,7 @@ def serve(
     task: TaskWord = None,
     own: OwnData = None,
     device: Device = "auto",
-    threads: Count | None = None,
+    threads: CountOrNone = None,
     json_: Json = False,
 ) -> None:
     """Serve runs over HTTP, with alarms by domain, metrics for Prometheus and a page.

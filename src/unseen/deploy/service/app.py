@@ -85,7 +85,7 @@ class Service:
             raise invalid("the body is empty: send samples")
         payload = payload_of(parts, self.limits)
         try:
-            x = inputs_of(payload, loaded.scorer)
+            x = inputs_of(payload, loaded.scorer.reader)
         except Problem as problem:
             problem.reason = loaded.public(problem.reason)
             raise

@@ -113,7 +113,8 @@ class Batcher:
                 left = end - time.monotonic()
                 if left <= 0 or not self._changed.wait(left):
                     break
-            taken, size = [], 0
+            taken: list[Item] = []
+            size = 0
             while self._waiting and (not taken or size + self._waiting[0].n <= self.max_batch):
                 item = self._waiting.popleft()
                 size += item.n

@@ -60,8 +60,8 @@ class Gate:
         except Exception:
             _log.exception("a request to %s failed", path)
             if not status:
-                problem = Problem(500, "internal", "the service failed; its log has the reason")
-                await self.refuse(problem, answer)
+                failure = Problem(500, "internal", "the service failed; its log has the reason")
+                await self.refuse(failure, answer)
         finally:
             self.running -= 1
             self.metrics.requests.labels(route, str(status)).inc()

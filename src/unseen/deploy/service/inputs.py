@@ -5,13 +5,16 @@ Strings of a client never become paths: the reader would open files for them.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
-from unseen.deploy.input_reader import as_input
-from unseen.deploy.scorer import Scorer
-from unseen.deploy.service.loaded_run import Inputs
+from unseen.deploy.input_reader import InputReader
+from unseen.deploy.reductions import Array
 from unseen.deploy.service.payloads import Payload
-from unseen.deploy.service.problems import invalid
+from unseen.deploy.service.problems import Problem, invalid
 from unseen.errors import UnseenError
 
 TAKES = {
@@ -19,47 +22,39 @@ TAKES = {
     "texts": ("text",),
     "arrays": ("image", "sound", "text", "array", "table"),
 }
+NAMES = {"image": "images or arrays", "text": "texts", "table": "rows of numbers"}
+BUFFER = re.compile(r"<_io\.BytesIO[^>]*>\s*")  # how a reader names bytes
 
 
-def inputs_of(payload: Payload, scorer: Scorer) -> Inputs:
+def inputs_of(payload: Payload, reader: InputReader) -> Array | dict[str, Array]:
     """Return the inputs of a request; raise Problem, with the name of the sample, if it fails."""
-    reader = scorer.reader
     if reader.modality not in TAKES[payload.kind]:
-        raise invalid(f"this run takes {_takes(reader.modality)}, not {payload.kind}")
+        takes = NAMES.get(reader.modality, "arrays")
+        raise invalid(f"this run takes {takes}, not {payload.kind}")
     contents = payload.contents
     if isinstance(contents, dict):
         sizes = {len(array) for array in contents.values()}
         if len(sizes) > 1:
             raise invalid(f"the inputs have {sorted(sizes)} samples: send the same number of each")
-        return {name: as_input(array) for name, array in contents.items()}
-    if payload.kind == "arrays" and contents.dtype.kind in "iu" and contents.dtype != np.uint8:
-        contents = contents.astype(np.float32) if _takes_floats(scorer) else contents
-    samples = []
-    for i, item in enumerate(contents):
-        name = payload.names[i] if payload.names else f"sample {i}"
-        try:
-            samples.append(reader.read(item))
-        except UnseenError as error:
-            text = str(error).replace(f"{item!r} ", "")
-            raise invalid(f"{name}: {_without_buffers(text)}") from None
+        return {name: _single(array) for name, array in contents.items()}
     try:
-        return as_input(np.stack(samples))
-    except ValueError as error:
-        raise invalid(f"the samples cannot be joined: {error}") from None
+        return reader.batch(list(contents))
+    except (UnseenError, ValueError) as error:
+        raise _problem(contents, payload.names, reader, error) from None
 
 
-def _takes(modality: str) -> str:
-    return {"image": "images or arrays", "text": "texts", "table": "rows of numbers"}.get(
-        modality, "arrays"
-    )
+def _single(array: Array) -> Array:
+    """Return numbers of JSON, which are float64, as models take them."""
+    return array.astype(np.float32) if array.dtype == np.float64 else array
 
 
-def _takes_floats(scorer: Scorer) -> bool:
-    known = scorer.calibration.inputs
-    return not known or known[0].dtype.startswith("float")
-
-
-def _without_buffers(text: str) -> str:
-    """Return a message of a reader without the address of the buffer that it read."""
-    start = text.find("<_io.BytesIO")
-    return text if start < 0 else text[:start] + text[text.find(">", start) + 1 :].lstrip()
+def _problem(
+    contents: Sequence[Any], names: Sequence[str], reader: InputReader, error: Exception
+) -> Problem:
+    for i, item in enumerate(contents):
+        try:
+            reader.read(item)
+        except UnseenError as reason:
+            name = names[i] if names else f"sample {i}"
+            return invalid(f"{name}: {BUFFER.sub('', str(reason))}")
+    return invalid(f"the samples cannot be joined: {error}")

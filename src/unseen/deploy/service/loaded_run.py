@@ -22,6 +22,7 @@ from unseen.deploy.service.recent import Recent
 from unseen.deploy.service.settings import Batching, Watching
 from unseen.deploy.service.state import Entry, Streams
 from unseen.deploy.service.streams import WindowReading
+from unseen.deploy.transport import assign
 from unseen.errors import UnseenError
 
 Inputs = Array | dict[str, Array]
@@ -60,7 +61,7 @@ class LoadedRun:
         self.since = time.time()
         for size in watching.sizes():  # now, not in the middle of a request
             scorer.threshold(size, watching.rate / 2)
-        scorer.threshold(watching.window, watching.rate / 2)
+        assign(np.zeros((1, 1)))  # imports scipy, which takes a second
         features = scorer.calibration.held_out.shape[1]
         self.streams = Streams(scorer, watching, features, journal)
         metrics.restore(name, self.streams.by_domain)
@@ -77,12 +78,12 @@ class LoadedRun:
     async def ask(self, ask: Ask) -> dict[str, Any]:
         """Answer a request; raise Problem if that is not possible."""
         known = self.streams.by_domain
-        if ask.verb == "predict" and ask.domain not in known:
-            if len(known) >= self.limits.max_domains:
-                raise overloaded(
-                    f"{len(known)} domains are watched, at most {self.limits.max_domains} may: "
-                    "DELETE /domains/NAME, or raise --max-domains"
-                )
+        is_new = ask.verb == "predict" and ask.domain not in known
+        if is_new and len(known) >= self.limits.max_domains:
+            raise overloaded(
+                f"{len(known)} domains are watched, at most {self.limits.max_domains} may: "
+                "DELETE /domains/NAME, or raise --max-domains"
+            )
         try:
             answer: dict[str, Any] = await self.batcher.submit(
                 ask, _count(ask.x), self.limits.answer_seconds

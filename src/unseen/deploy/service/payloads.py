@@ -97,7 +97,9 @@ def check_image(content: bytes, name: str, limits: Limits) -> None:
     except Exception as error:  # Pillow raises whatever a damaged header leads to
         reason = "not an image" if "identify" in str(error) else str(error)
         known = ", ".join(FORMATS)
-        raise invalid(f"{name} cannot be read as an image ({reason[:200]}); it may be {known}")
+        raise invalid(
+            f"{name} cannot be read as an image ({reason[:200]}); it may be {known}"
+        ) from None
     if width * height > limits.max_pixels:
         raise too_large(
             f"{name} has {width} x {height} pixels, at most {limits.max_pixels} are allowed"

@@ -87,7 +87,7 @@ def picture_of(sample: Array | str) -> dict[str, Any]:
 
 def _png(sample: Array) -> str:
     """Return a small PNG; floats are scaled from their least to their largest value."""
-    values = sample.astype(np.float32)
+    values: Array = sample.astype(np.float32)
     if sample.dtype == np.uint8:
         values = values / 255
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import re
@@ -116,10 +117,9 @@ class Watcher:
                 now = signature_of(run.path)
                 settled, last[run.name] = now == last[run.name], now
                 if asked or (settled and run.changed()):
-                    try:
+                    # A failure is logged, and shown by /runs and the page.
+                    with contextlib.suppress(UnseenError):
                         run.reload()
-                    except UnseenError:
-                        pass  # it is logged, and shown by /ready and the page
 
 
 def names_of(paths: Sequence[Path]) -> list[str]:
