@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from importlib.resources import files
 from typing import Annotated, Any
@@ -52,6 +53,7 @@ class Service:
     ) -> None:
         self.runs, self.limits, self.metrics = runs, limits, metrics
         self.stopping = False
+        self.stop: Callable[[], None] = lambda: None  # set by the server
         self.app: ASGIApp = Gate(self._routes(), limits, metrics, token)
 
     def run_named(self, name: str | None) -> ServedRun:

@@ -16,7 +16,6 @@ import uvicorn
 
 from unseen.checks import check_int, check_number
 from unseen.deploy.service.app import Service
-from unseen.deploy.service.gate import Gate
 from unseen.deploy.service.limits import Limits
 from unseen.deploy.service.metrics import Metrics
 from unseen.deploy.service.protocol import protocol_with
@@ -127,8 +126,9 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
     def _stop(self, number: int, frame: Any) -> None:
+        if self.should_exit and number == signal.SIGINT:  # Ctrl-C again: do not wait
+            self.force_exit = True
         self.on_stop()
-        self.handle_exit(number, frame)
 
 
 def _server(service: Service, settings: ServiceSettings, reload: Callable[[], None]) -> _Server:
@@ -145,8 +145,11 @@ def _server(service: Service, settings: ServiceSettings, reload: Callable[[], No
     )
     server = _Server(config)
     server.on_reload = reload
-    assert isinstance(service.app, Gate)
-    server.on_stop = lambda: setattr(service, "stopping", True)
+
+    def stop() -> None:
+        service.stopping, server.should_exit = True, True
+
+    service.stop = server.on_stop = stop
     return server
 
 
