@@ -127,6 +127,9 @@ def make_app(summaries: bool) -> App:
     for old in OLD_NAMES:
         place = f"unseen.cli.old_names:{old.replace('-', '_')}"
         made.command(place, name=old, show=False)
+    made.register_install_completion_command(
+        help="Install completion for this shell (bash, zsh, fish), and print where."
+    )
     return made
 
 

@@ -95,9 +95,9 @@ class Metrics:
                 self.show(run, domain, stream.latest)
 
     def forget(self, run: str, domain: str) -> None:
-        """Remove the gauges of a domain."""
+        """Remove everything about a domain."""
         for metric in (
-            self.alarm, self.score, self.threshold, self.slow, self.slow_threshold, self.accuracy,
-            self.low, self.high,
+            self.samples, self.windows, self.alarms, self.alarm, self.score, self.threshold,
+            self.slow, self.slow_threshold, self.accuracy, self.low, self.high,
         ):  # fmt: skip
             metric.remove_by_labels({"run": run, "domain": domain})

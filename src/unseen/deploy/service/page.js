@@ -31,7 +31,7 @@
     element.append(...content);
     return element;
   };
-  const short = (value) => (value === null || value === undefined ? "–" : Number(value.toPrecision(3)).toString());
+  const short = (value, digits = 3) => (value === null || value === undefined ? "–" : Number(value.toPrecision(digits)).toString());
   const percent = (value) => (value === null || value === undefined ? "–" : `${(100 * value).toFixed(0)} %`);
   const clock = (time) => new Date(1000 * time).toLocaleTimeString("en-GB");
   const ago = (seconds) => {
@@ -79,7 +79,7 @@
     const top = 1.12 * Math.max(...["score", "threshold", "slow_score"].flatMap(column));
     const latest = history[history.length - 1];
     const label = `Score of ${history.length} windows; the last is ${short(latest.score)}, its threshold ${short(latest.threshold)}`;
-    const f = frame(place, label, column("time"), 0, top || 1, short);
+    const f = frame(place, label, column("time"), 0, top || 1, (value) => short(value));
     const limits = column("threshold");
     const edge = history.length === 1 ? `L${f.right},${f.y(limits[0])}` : "";
     const end = history.length === 1 ? f.right : f.x(history.length - 1);
@@ -188,7 +188,7 @@
     });
     const r = d.reading;
     const verdict = r ? r.verdict : "gathering";
-    const ratio = r ? `${short(r.score / Math.max(r.threshold, 1e-12))}×` : "–";
+    const ratio = r ? `${short(r.score / Math.max(r.threshold, 1e-12), 2)}×` : "–";
     const accuracy = make("td", { class: "number" }, r ? percent(r.predicted_accuracy) : "–");
     if (r && r.low !== null) accuracy.append(" ", make("small", {}, `${percent(r.low)} to ${percent(r.high)}`));
     const gathered = make("progress", { max: d.window, value: d.gathered, title: `${d.gathered} of ${d.window} samples` });
@@ -222,12 +222,12 @@
   };
   const recentItem = (input) => {
     const guess = Array.isArray(input.prediction) ? input.prediction.join(", ") || "none" : String(input.prediction);
-    const sure = input.probability === null ? "" : `${percent(input.probability)}, `;
+    const sure = input.probability === null ? "" : percent(input.probability);
     return make("li", {},
       make("div", { class: "sample" }, sample(input)),
       make("div", { class: "note" },
-        make("strong", { title: guess }, guess),
-        make("span", {}, `${sure}score ${short(input.score)}`),
+        make("div", { class: "guess" }, make("strong", { title: guess }, guess), sure),
+        make("span", {}, `score ${short(input.score, 2)}`),
         make("span", { title: input.domain }, input.domain)));
   };
 
