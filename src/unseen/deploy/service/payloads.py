@@ -95,7 +95,9 @@ def check_image(content: bytes, name: str, limits: Limits) -> None:
             with Image.open(io.BytesIO(content), formats=FORMATS) as image:
                 width, height = image.size
     except Image.DecompressionBombError as error:
-        raise too_large(f"{name}: {error}; at most {limits.max_pixels} pixels are allowed") from None
+        raise too_large(
+            f"{name}: {error}; at most {limits.max_pixels} pixels are allowed"
+        ) from None
     except Exception as error:  # Pillow raises whatever a damaged header leads to
         reason = "not an image" if "identify" in str(error) else str(error)
         known = ", ".join(FORMATS)
