@@ -67,6 +67,10 @@ COMMANDS = {
         "adapt_grid:adapt_grid",
         "Train the starting points of a grid, adapt each by every row, and write the tables.",
     ),
+    "tune": (
+        "tune:tune",
+        "Search for settings on synthetic shifts of a task's source; no unseen domain is loaded.",
+    ),
     "bench": ("bench:bench", "Run a grid of methods, settings and seeds, and write its tables."),
     "report": (
         "report:report",

@@ -9,9 +9,10 @@ from unseen.api import Task
 from unseen.cli.options import Device, Flag, Json, Seed, Settings, emit, task_title
 from unseen.cli.train_data import Network, Reading, training_task_word
 from unseen.errors import UnseenError
+from unseen.experiments.training_config import TrainingConfig, read_training_config
 from unseen.report.tables import show
 from unseen.report.units import format_value
-from unseen.schema import parse_settings
+from unseen.schema import merge, parse_settings
 from unseen.tasks import task_named
 from unseen.training import train as training
 from unseen.training.recipes import recipe_named
@@ -23,8 +24,9 @@ def train(
     out: Path,
     network: Network = None,
     reading: Reading = None,
+    config: Path | None = None,
     method: str | None = None,
-    preset: str = "fast",
+    preset: str | None = None,
     recipe: str | None = None,
     augment: str | None = None,
     set_: Settings = None,
@@ -45,11 +47,14 @@ def train(
         package.module:function. Leave it out with --data.
     out
         Folder of the run; must be new or empty unless --resume is given.
+    config
+        TOML file with a task, a method and settings, as `unseen tune` writes it: a grid of one row.
+        What else is given on the command line has priority.
     method
         A name from `unseen methods`, or your own class as package.module:Class. Without it, that of
-        the recipe, or uncertainty_guided.
+        --config or of the recipe, or uncertainty_guided.
     preset
-        A named group of settings of the task: fast, best, reference or paper.
+        A named group of settings of the task: fast, best, reference or paper. By default fast.
     recipe
         A name from `unseen recipes`: settings for a kind of data, which win over the preset's.
     augment
@@ -60,6 +65,10 @@ def train(
     tensorboard
         Also write TensorBoard events: losses, source accuracy and what else the method logs.
     """
+    chosen = TrainingConfig() if config is None else read_training_config(config)
+    if task is None and (network is None or network.data is None):
+        task = chosen.task
+    method, preset = method or chosen.method, preset or chosen.preset
     word = training_task_word(task, network, reading)
     named = [] if augment is None else [f"augment={augment}"]
     if network is not None and network.pretrained is not None:
@@ -73,23 +82,23 @@ def train(
         out,
         preset=preset,
         recipe=recipe,
-        overrides=parse_settings([*(set_ or []), *named]),
+        overrides=merge(chosen.set, parse_settings([*(set_ or []), *named])),
         seed=seed,
         resume=resume,
         device=device,
         tensorboard=tensorboard,
         task_word=word,
     )
-    config = run.config
+    recorded = run.config
     last = next((r for r in reversed(run.records()) if r["split"] == "val"), None)
     if last is None:
         raise UnseenError(f"{run.folder}/records.jsonl has no records: train the run again")
     value, metric = last["value"], last["metric"]
     result = {
         "run": str(run.folder),
-        "task": config["task"],
-        "variant": config.get("variant", "default"),
-        **{k: config[k] for k in ("method", "preset", "seed")},
+        "task": recorded["task"],
+        "variant": recorded.get("variant", "default"),
+        **{k: recorded[k] for k in ("method", "preset", "seed")},
         "source_val": value,
     }
     if emit(result, json_):
@@ -98,7 +107,7 @@ def train(
         ["run", run.folder],
         [f"held-out source, {metric}", format_value(value, metric)],
     ]
-    show(f"{task_title(result)} {config['method']}", ["", ""], rows)
+    show(f"{task_title(result)} {recorded['method']}", ["", ""], rows)
     own = f" --method {method}" if ":" in method else ""
     print(f"next: {_next(run.folder, made, word)}{own}")
     if tensorboard:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from unseen.deploy.batch_scorer import BatchScorer, merge_sums
 from unseen.deploy.onnx_detector import OnnxDetector
 from unseen.deploy.open_scorer import open_scorer
 from unseen.deploy.scorer import Scorer
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _PLACES = {"export_onnx": "export", "export_program": "export", "RunScorer": "run_scorer"}
 
 __all__ = [
+    "BatchScorer",
     "OnnxDetector",
     "RunScorer",
     "Scorer",
@@ -29,6 +31,7 @@ __all__ = [
     "Sums",
     "export_onnx",
     "export_program",
+    "merge_sums",
     "open_scorer",
 ]
 

@@ -6,7 +6,7 @@ import logging
 import platform
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,8 +80,14 @@ def train(
     progress: bool = True,
     tensorboard: bool = False,
     task_word: str | None = None,
+    after_checkpoint: Callable[[int, int, Method], None] | None = None,
 ) -> Run:
-    """Train a method on a task's source into the folder `out`. The targets are never loaded."""
+    """Train a method on a task's source into the folder `out`. The targets are never loaded.
+
+    Args:
+        after_checkpoint: called with the step, the number of steps and the method after each
+            checkpoint was written; may raise to stop the training there.
+    """
     method_class, target_device, run = method_named(method), pick_device(device), Run(out)
     curves = Curves(run.folder / "tensorboard" if tensorboard else None)
     check_seed(seed)
@@ -127,7 +133,9 @@ def train(
         log.warning(warning)
     forget_peak_memory()
     updates = Updates(net, loop)
-    training = _Training(run, task, net, updates, source, held_out, loop, seed, curves)
+    training = _Training(
+        run, task, net, updates, source, held_out, loop, seed, curves, after_checkpoint
+    )
     with locked(run.folder, nested=True), curves:
         present = set(run.folder.iterdir()) if run.folder.is_dir() else None
         config, first = open_run(run, config, updates, resume)
@@ -163,6 +171,7 @@ class _Training:
     loop: LoopSettings
     seed: int
     curves: Curves
+    after_checkpoint: Callable[[int, int, Method], None] | None = None
     saved_step: int = 0  # of the last checkpoint
 
     def kept(self) -> str:
@@ -241,6 +250,9 @@ class _Training:
         write_tensors(self.run.state_path, state)
         self.saved_step = step
         self.curves.add(pending)
+        if self.after_checkpoint is not None:
+            with self.updates.averaged(), _random_state_kept(self.net):
+                self.after_checkpoint(step, self.loop.steps, self.net)
         return []
 
     def finish(self, config: dict[str, Any]) -> None:

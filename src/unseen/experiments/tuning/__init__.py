@@ -1,0 +1,1 @@
+"""Search for settings with Optuna, on synthetic shifts of the source."""
