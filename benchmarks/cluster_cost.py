@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -67,6 +68,7 @@ def measure_grids(repeats: int, steps: int, root: Path) -> dict[str, Any]:
         for name in times:
             with LocalRunner(2) if name == "local" else RayRunner(workers=2) as runner:
                 times[name].append(grid_seconds(runner, root / f"{name}{number}", steps))
+                print(f"grid, {name}: {times[name][-1]:.1f} s", file=sys.stderr, flush=True)
     local, on_ray = (statistics.median(times[name]) for name in ("local", "ray"))
     return {
         "grid_overhead": on_ray / local,
@@ -120,6 +122,7 @@ def measure_scoring(ray: Any, path: Path, samples: int, repeats: int) -> dict[st
             calls = [a.run.remote(i * share, share) for i, a in enumerate(actors[:workers])]
             n = merge_sums(ray.get(calls)).n
             found.append(n / (time.perf_counter() - start))
+            print(f"{workers} workers: {found[-1]:,.0f} samples/s", file=sys.stderr, flush=True)
     one, two = (statistics.median(found) for found in rates.values())
     return {"scoring_ratio": two / one, "samples_per_second": {"1": one, "2": two}}
 
@@ -154,6 +157,7 @@ def measure(repeats: int, samples: int, steps: int) -> dict[str, Any]:
         start = time.perf_counter()
         ray, _ = connect(None, 2)
         started = time.perf_counter() - start
+        print(f"Ray started in {started:.1f} s", file=sys.stderr, flush=True)
         try:
             return {
                 "load": os.getloadavg()[0],

@@ -14,7 +14,7 @@ from typing import Any
 
 from unseen.api import Method, Task
 from unseen.checks import check_int
-from unseen.errors import UnseenError
+from unseen.errors import UnseenError, naming
 from unseen.experiments.runners.jobs import Job, run_jobs
 from unseen.experiments.runners.local import LocalRunner
 from unseen.experiments.tuning.outputs import write_outputs
@@ -84,8 +84,7 @@ def tune(
         "seed": seed,
     }
     for drawn in [{}, *corners(parameters)]:  # before any training
-        chosen = settings_from(fixed, drawn)
-        resolve(task, method_named(name), content.preset, chosen, str(space))
+        _check_settings(task, name, content.preset, settings_from(fixed, drawn), space)
     search = Search(out, facts)
     load_optuna()
     with locked(out):
@@ -94,6 +93,16 @@ def tune(
         search.release_interrupted(study)
         failed = _run_workers(search, space, trials, workers, quiet)
         return {**write_outputs(search, study), "wanted": trials, "failed_workers": failed}
+
+
+def _check_settings(
+    task: Task, method: str, preset: str, settings: Mapping[str, Any], space: Path
+) -> None:
+    """Raise unless a method can be made with these settings: some are checked only there."""
+    kind = method_named(method)
+    chosen = resolve(task, kind, preset, settings, str(space))
+    with naming(str(space)):
+        kind(task.model(**chosen.model), **chosen.method)
 
 
 def _run_workers(
