@@ -139,7 +139,7 @@ def deformable_convolution(h: Tensor, weight: Tensor, taps: Taps) -> Tensor:
     """Convolve groups of images (G, H * W, C, N) with a kernel (G, O, C, 3, 3) and taps for each.
 
     Channels are mixed first, for each tap. Then every pixel is a weighted sum of rows of a table,
-    which `embedding_bag` computes for all images at once, faster than `grid_sample` by far.
+    which `embedding_bag` computes for all images at once, faster than `grid_sample`.
     """
     groups, pixels, channels, size = h.shape
     kernels = weight.flatten(3).permute(0, 3, 1, 2).flatten(1, 2)  # (G, 9 * O, C)
