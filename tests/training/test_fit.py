@@ -156,7 +156,7 @@ def test_invalid_loader_is_named(data, text):
         unseen.fit(make(), data, steps=2, progress=False)
 
 
-def test_list_of_samples_is_told_from_several_inputs():
+def test_list_of_samples_is_not_taken_for_several_inputs():
     data = [(list(torch.randn(4, 2, 8, 8)), torch.zeros(4, dtype=torch.int64))]
     with pytest.raises(UnseenError, match=r"x is 4 tensors.*torch.stack\(x\)"):
         unseen.fit(make(), data, steps=2, progress=False)
