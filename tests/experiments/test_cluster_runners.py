@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from command_line import unseen
 
 from unseen import UnseenError
+from unseen.deploy import BatchScorer, merge_sums
 from unseen.experiments.grid import read_grid
 from unseen.experiments.run_grid import run_grid
 from unseen.experiments.runners.jobs import Job, run_jobs
@@ -48,6 +51,8 @@ def make_grid(folder: Path) -> Path:
 def examples():
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(EXAMPLES)
+        paths = filter(None, [str(EXAMPLES), os.environ.get("PYTHONPATH")])
+        patch.setenv("PYTHONPATH", os.pathsep.join(paths))  # for actors of Ray Data
         yield
 
 
@@ -131,6 +136,34 @@ def test_ray_refuses_what_no_node_has(cluster):
         RayRunner(gpus=4)
     with pytest.raises(UnseenError, match=r"already uses the Ray cluster at .*, not 10.0.0.1:1"):
         RayRunner("10.0.0.1:1")
+
+
+def test_ray_data_takes_batch_scorer_as_it_is(cluster, reference):
+    import ray
+    from your_own_task import load
+
+    x = load(0.5, "test").tensors[0].numpy()[:100]
+    run = reference / "runs/erm-default-seed0"
+    options = {"task": "your_own_task:waves", "verdicts": False, "device": "cpu"}
+    here = BatchScorer(run, **options)
+    rows = ray.data.from_items([{"x": row, "number": i} for i, row in enumerate(x)])
+    scored = rows.map_batches(
+        BatchScorer,
+        fn_constructor_args=(str(run),),
+        fn_constructor_kwargs={**options, "keep": ["number"], "sums_by": "number"},
+        batch_size=40,
+        concurrency=1,
+    ).take_all()
+    scored.sort(key=lambda row: row["number"])
+    assert [row["number"] for row in scored] == list(range(100))
+    expected = here({"x": x})
+    for name in ("prediction", "probability", "score"):
+        found = np.array([row[name] for row in scored])
+        np.testing.assert_allclose(found, expected[name], rtol=1e-4, atol=1e-6, err_msg=name)
+    merged = merge_sums(row["sums"] for row in scored)
+    assert merged.n == 100
+    whole = here.scorer.judge(here.scorer.observe(x))
+    assert here.scorer.judge(merged).score == pytest.approx(whole.score, rel=1e-6)
 
 
 class LosingANode(RayRunner):
