@@ -33,6 +33,7 @@ from unseen.functional.accuracy_model import accuracy_with_interval
 from unseen.functional.verdict import RATE, TOLERANCE, Outcome, Verdict, outcome
 
 LEVEL = 0.9
+NULL_SIZES = 16  # batch sizes whose null distribution is kept; each takes a third of a megabyte
 
 
 class Scorer(ABC):
@@ -48,7 +49,7 @@ class Scorer(ABC):
         self.calibration, self.place = calibration, place
         self.rate = check_fraction("rate", rate)
         self._thresholds: dict[tuple[int, float], float] = {}
-        self._null: tuple[int, Array] | None = None  # scores of source batches of the last size
+        self._null: dict[int, Array] = {}  # scores of source batches of the last sizes
 
     @abstractmethod
     def observe(self, x: Any) -> Seen:
@@ -251,7 +252,10 @@ class Scorer(ABC):
         return self.calibration.accuracy
 
     def _null_scores(self, n: int) -> Array:
-        if self._null is None or self._null[0] != n:
-            known = self.calibration
-            self._null = n, null_scores(known.held_out, known.reduction, n)
-        return self._null[1]
+        found = self._null.pop(n, None)
+        if found is None:
+            found = null_scores(self.calibration.held_out, self.calibration.reduction, n)
+        self._null[n] = found  # at the end: the size that was used last
+        if len(self._null) > NULL_SIZES:
+            del self._null[next(iter(self._null))]
+        return found
