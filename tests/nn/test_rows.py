@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
-from unseen.nn.rows import RowLayout, fold
+from unseen.nn.rows import RowLayout, fold, take
 
 
 def test_segments_follow_each_other():
@@ -26,3 +27,24 @@ def test_absent_segments_take_no_rows():
 
 def test_fold_repeats_the_batch():
     assert fold(torch.tensor([1, 2]), 3).tolist() == [1, 2, 1, 2, 1, 2]
+
+
+@pytest.mark.parametrize("rows", [slice(0, 2), slice(2, 5), slice(1, 3), slice(0, 5)])
+def test_take_gives_the_gradient_of_a_slice_in_the_layout_of_its_tensor(rows):
+    torch.manual_seed(0)
+    t = torch.randn(5, 3, 4, 4).contiguous(memory_format=torch.channels_last)
+    weights = torch.randn(t[rows].shape)
+    gradients = []
+    for part in (lambda x: take(x, rows), lambda x: x[rows]):
+        x = (2 * t).requires_grad_()
+        assert torch.equal(part(x), x[rows])
+        gradients += torch.autograd.grad((part(x) * weights).sum(), x)
+    assert torch.equal(*gradients)
+    if rows != slice(0, 5):
+        assert gradients[0].is_contiguous(memory_format=torch.channels_last)
+
+
+def test_take_of_an_expanded_tensor_has_the_right_gradient():
+    x = torch.randn(1, 3, requires_grad=True)
+    (gradient,) = torch.autograd.grad(take(x.expand(4, 3), slice(1, 3)).sum(), x)
+    assert gradient.tolist() == [[2.0, 2.0, 2.0]]

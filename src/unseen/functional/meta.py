@@ -46,7 +46,10 @@ class InnerStep:
         return total
 
     def total_gradient(self, source_weight: float) -> dict[str, Tensor]:
-        """Return the gradient of the outer loss, collected in `fast`, plus that of the source."""
+        """Return the gradient of the outer loss, collected in `fast`, plus that of the source.
+
+        What `fast` collected is changed, which saves a copy of all weights.
+        """
         v = {name: leaf.grad for name, leaf in self.fast.items() if leaf.grad is not None}
         total = self.gradient(v)
         for name, g in self.grads.items():
@@ -54,7 +57,7 @@ class InnerStep:
                 g = g.detach()
                 known = total.get(name)
                 total[name] = (
-                    g * source_weight if known is None else known.add(g, alpha=source_weight)
+                    g * source_weight if known is None else known.add_(g, alpha=source_weight)
                 )
         return total
 

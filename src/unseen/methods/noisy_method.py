@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +25,7 @@ from unseen.methods.uncertainty_guided_settings import (
     RandomMixup,
 )
 from unseen.nn.heads import GaussianHead, MixupHead, NoiseHead
+from unseen.nn.hooks import edited, out_of_autocast
 from unseen.nn.kernel_head import KernelHead
 from unseen.nn.perturbed_forward import PerturbedForward, head_key
 from unseen.nn.places import (
@@ -34,6 +38,14 @@ from unseen.nn.places import (
 from unseen.nn.probe import check_places, probe_model
 from unseen.nn.random import fresh_seeds
 from unseen.nn.site_noise import SiteNoise
+
+
+@dataclass
+class CleanPass:
+    """Standard deviations of the sites of a clean pass, and its embedding."""
+
+    spreads: dict[str, Tensor] = field(default_factory=dict)
+    embedding: Tensor | None = None
 
 
 class NoisyMethod(Method):
@@ -150,7 +162,7 @@ class NoisyMethod(Method):
     def _build_forward(self, x: tuple[Tensor, ...], outputs: dict[str, Tensor]) -> PerturbedForward:
         noise, mixup = self.noise, self.mixup
         if torch.equal(self.spreads, torch.ones_like(self.spreads)):  # not measured yet
-            self._measure_spreads(outputs)
+            self._set_spreads({site: outputs[site].detach().std() for site in self.sites})
         forward = PerturbedForward(
             self.model,
             self.sites,
@@ -178,17 +190,27 @@ class NoisyMethod(Method):
     def _detached_parameters(self) -> dict[str, Tensor]:
         return {name: p.detach() for name, p in self.model.named_parameters()}
 
-    def _recorded_layers(self) -> tuple[str, ...]:
-        """Return the layers whose clean output a step needs."""
+    @contextmanager
+    def _recorded(self) -> Iterator[CleanPass]:
+        """Record what a step needs of a clean pass."""
+        record = CleanPass()
         sites = () if self.noise.scale is None else self.sites
-        if self.embedding is None or self.embedding in sites:
-            return sites
-        return (*sites, self.embedding)
+
+        def visit(name: str, _: tuple[Any, ...], out: Tensor) -> None:
+            if name in sites:
+                record.spreads[name] = out_of_autocast(out.detach()).std()
+            if name == self.embedding:
+                # A copy: an in-place activation behind the layer would change it.
+                record.embedding = out_of_autocast(out.detach().clone())
+
+        names = dict.fromkeys((*sites, *([] if self.embedding is None else [self.embedding])))
+        with edited(self.model, {name: partial(visit, name) for name in names}):
+            yield record
 
     @torch.no_grad()
-    def _measure_spreads(self, outputs: dict[str, Tensor]) -> None:
+    def _set_spreads(self, spreads: Mapping[str, Tensor]) -> None:
         if self.noise.scale is not None:
-            self.spreads.copy_(torch.stack([outputs[site].std() for site in self.sites]))
+            self.spreads.copy_(torch.stack([spreads[site] for site in self.sites]))
             if self._forward is not None:
                 self._forward.noise.units = self._units()
 

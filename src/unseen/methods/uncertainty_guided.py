@@ -34,7 +34,7 @@ from unseen.methods.uncertainty_guided_settings import (
     RandomMixup,
     accept_flat_settings,
 )
-from unseen.nn.hooks import captured, evaluating, scratch_buffers
+from unseen.nn.hooks import evaluating, scratch_buffers
 from unseen.nn.optimizers import base_rate
 from unseen.nn.perturbed_forward import DrawMixing, PerturbedOutput
 from unseen.nn.places import find_place
@@ -171,18 +171,19 @@ class UncertaintyGuided(NoisyMethod):
         """Maximize Eq. 1 over phi_p with theta fixed."""
         assert self.adversary is not None and self.embedding is not None
         theta = self._detached_parameters()
-        with torch.no_grad(), captured(self.model, self._recorded_layers()) as outputs:
+        with torch.no_grad(), self._recorded() as clean:
             buffers = scratch_buffers(self.model)
             logits = self.logits(batch.x, {**theta, **buffers})
         self.objective.check(logits, batch.y)
-        self._measure_spreads(outputs)
+        self._set_spreads(clean.spreads)
+        assert clean.embedding is not None
         phi = list(self.heads.parameters())
         for _ in range(self.adversary.steps):
             forward = self.training_forward(batch)
             out = forward(theta, batch.x, Draws(fresh_seeds(1), self.device))
             assert out.logits is not None and out.embedding is not None
             loss = self.objective.mean(out.logits, batch.y)
-            distance = self._reduce((outputs[self.embedding] - out.embedding).square())
+            distance = self._reduce((clean.embedding - out.embedding).square())
             gain = loss - self.adversary.beta * distance
             gradients = torch.autograd.grad(gain, phi, allow_unused=True)
             with torch.no_grad():
@@ -212,12 +213,11 @@ class UncertaintyGuided(NoisyMethod):
 
     def source_loss(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
         """Return the loss on the source and its embedding; measure the spread of the sites."""
-        with captured(self.model, self._recorded_layers()) as outputs:
+        with self._recorded() as clean:
             logits = self.logits(batch.x)
         loss = self.objective(logits, batch.y)
-        self._measure_spreads(outputs)
-        z = None if self.embedding is None else outputs[self.embedding].detach()
-        return loss, z
+        self._set_spreads(clean.spreads)
+        return loss, clean.embedding
 
     def outer_terms(self, out: PerturbedOutput, y: Tensor) -> dict[str, Tensor]:
         """Return the terms of the outer loss and, as "outer_loss", their weighted sum."""

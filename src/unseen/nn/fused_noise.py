@@ -63,6 +63,10 @@ class _Slots(NamedTuple):
     def out(self, k: int) -> slice:
         return self._rows(k + self.keep_clean)
 
+    def writes_h_first(self, k: int) -> bool:
+        """Return whether nothing of the clean rows or of other draws is in the rows of h yet."""
+        return self.in_h > 1 or (k == 0 and not self.keep_clean)
+
     def _rows(self, slot: int) -> slice:
         return slice(slot * self.batch, (slot + 1) * self.batch)
 
@@ -122,31 +126,50 @@ class _AddNoise(torch.autograd.Function):
         gains, saved = saved[: ctx.num_gains], saved[ctx.num_gains :]
         amounts, noise = saved[: ctx.num_amounts], saved[ctx.num_amounts :]
         need_h, need_mu, need_sigma = ctx.needs_input_grad[:3]
-        grad_h = grad_mu = grad_sigma = None
-        if need_h:
-            grad_h = torch.empty_strided(
-                ctx.h_shape, ctx.h_stride, dtype=grad.dtype, device=grad.device
-            ).zero_()
-            if slots.keep_clean:
-                grad_h[: slots.batch] += grad[: slots.batch]
-            for k in range(slots.draws):
-                of_draw = grad[slots.out(k)]
-                grad_h[slots.h(k)] += of_draw * gains[k] if gains else of_draw
-        if need_mu:
-            grad_mu = torch.zeros_like(mu)
+        grad_h = _start_of_grad_h(ctx, grad, slots, bool(gains)) if need_h else None
+        grad_mu = torch.empty_like(mu) if need_mu else None
+        grad_sigma = None
         if need_sigma:
-            grad_sigma = torch.zeros_like(mu)
-        for k in range(slots.draws if need_mu or need_sigma else 0):
-            at = slots.gaussian(k)
-            g = grad[slots.out(k)] * ctx.unit
+            grad_sigma = torch.empty_like(mu) if noise else torch.zeros_like(mu)
+        for k in range(slots.draws):
+            of_draw = grad[slots.out(k)]
+            if grad_h is not None and grad_h is not grad:
+                part = of_draw * gains[k] if gains else of_draw
+                own, first = grad_h[slots.h(k)], slots.writes_h_first(k)
+                own.copy_(part) if first else own.add_(part)
+            if not (need_mu or need_sigma):
+                continue
+            at, first = slots.gaussian(k), k == 0 or slots.in_gaussian > 1
+            if first and grad_mu is not None:
+                g = torch.mul(of_draw, ctx.unit, out=grad_mu[at])
+            else:
+                g = of_draw * ctx.unit
             if gains:
                 g.mul_(gains[k]).mul_(h[slots.h(k)])
             if amounts:
                 g.mul_(amounts[k])
             if slopes:
                 g.addcmul_(g, slopes[k], value=-1)
-            if grad_mu is not None:
+            if grad_mu is not None and not first:
                 grad_mu[at] += g
             if grad_sigma is not None and noise:
-                grad_sigma[at].addcmul_(g, noise[k])
+                if first:
+                    torch.mul(g, noise[k], out=grad_sigma[at])
+                else:
+                    grad_sigma[at].addcmul_(g, noise[k])
         return grad_h, grad_mu, grad_sigma, *[None] * 8
+
+
+def _start_of_grad_h(ctx: Any, grad: Tensor, slots: _Slots, gains: bool) -> Tensor:
+    """Return the gradient by h with its clean rows; the draws are added to it.
+
+    Where every row of h gives one row of the output, it is the gradient of the output.
+    """
+    if slots.in_h == slots.draws and not slots.keep_clean and not gains:
+        return grad
+    grad_h = torch.empty_strided(ctx.h_shape, ctx.h_stride, dtype=grad.dtype, device=grad.device)
+    if slots.keep_clean:
+        grad_h[: slots.batch] = grad[: slots.batch]
+    elif slots.in_h > slots.draws:
+        grad_h[: slots.batch] = 0
+    return grad_h

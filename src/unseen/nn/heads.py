@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import torch
@@ -81,8 +82,9 @@ class GaussianHead(NoiseHead):
             mu, log_var = (part.movedim(-1, self.axis) for part in out.chunk(2, dim=-1))
         else:
             mu, log_var = out.chunk(2, dim=self.axis)
-        sigma = (0.5 * log_var.clamp(max=0.0)).exp()
-        return Gaussian(mu.clamp(-MU_LIMIT, MU_LIMIT), sigma)
+        # hardtanh clamps, and its backward pass reads the map once, that of clamp several times.
+        sigma = (0.5 * F.hardtanh(log_var, -math.inf, 0.0)).exp()
+        return Gaussian(F.hardtanh(mu, -MU_LIMIT, MU_LIMIT), sigma)
 
     def sigma(self, x: Tensor, every: int = 1) -> Tensor:
         """Return the scale only, at half the cost of `forward`."""

@@ -113,8 +113,14 @@ def captured(model: nn.Module, names: tuple[str, ...]) -> Iterator[dict[str, Ten
 
 def _keep(outputs: dict[str, Tensor], name: str, _: tuple[Any, ...], out: Tensor) -> None:
     # A copy: an in-place activation behind the layer would change it.
+    raised = out_of_autocast(out)
+    outputs[name] = out.clone() if raised is out else raised
+
+
+def out_of_autocast(out: Tensor) -> Tensor:
+    """Return a layer's output in 32 bits if autocast lowered it."""
     lowered = out.dtype in HALF and torch.is_autocast_enabled(out.device.type)
-    outputs[name] = out.float() if lowered else out.clone()
+    return out.float() if lowered else out
 
 
 def scratch_buffers(model: nn.Module) -> dict[str, Tensor]:

@@ -26,7 +26,7 @@ from unseen.nn.hooks import Edit, edited, evaluating, scratch_buffers
 from unseen.nn.inputs import map_inputs
 from unseen.nn.probe import first_samples
 from unseen.nn.random import Draws
-from unseen.nn.rows import RowLayout, fold
+from unseen.nn.rows import RowLayout, fold, take
 from unseen.nn.site_noise import SiteNoise
 
 log = logging.getLogger("unseen")
@@ -60,7 +60,8 @@ class PerturbedOutput:
         stats: dict[str, Tensor] = {}
         for site, gaussian in self.gaussians.items():
             stats[f"sigma/{site}"] = gaussian.sigma.mean()
-            stats[f"clamped/{site}"] = (gaussian.sigma >= 1).float().mean()
+            clamped = (gaussian.sigma >= 1).sum(dtype=torch.float32)
+            stats[f"clamped/{site}"] = clamped / gaussian.sigma.numel()
         if z is not None and self.embedding is not None:
             difference = self.embedding.reshape(-1, *z.shape) - z
             stats["transport"] = difference.flatten(2).norm(dim=2).mean()
@@ -201,7 +202,7 @@ class _Pass:
                 f"{before.total}: it must keep the batch first"
             )
         if before.has_mixed:  # not mixed yet: these rows are copies of the draws
-            x, h = x[before.unmixed], h[before.unmixed]
+            x, h = take(x, before.unmixed), take(h, before.unmixed)
         gaussian = self.gaussian_at(site, x, h)
         noise, head = self.forward.noise, self.forward.head(site)
         if site == self.forward.sites[0]:
@@ -216,15 +217,15 @@ class _Pass:
             clean = fold(h.detach()[before.clean], before.draws)
             self.result.shift = out.detach()[after.perturbed] - clean
         if site == self.mix_at:
-            return self.mix(h[before.clean], out[after.perturbed])
-        return torch.cat([out, out[after.perturbed]]) if after.has_mixed else out
+            return self.mix(take(h, before.clean), take(out, after.perturbed))
+        return torch.cat([out, take(out, after.perturbed)]) if after.has_mixed else out
 
     def gaussian_at(self, site: str, x: Tensor, h: Tensor) -> Gaussian:
         """Return the noise parameters: one for all draws, or one for each."""
         forward = self.forward
         shared = site == forward.sites[0] or forward.head_input == "clean"
         rows = self.layout.clean if shared else self.layout.perturbed
-        x, h = x[rows], h[rows]
+        x, h = take(x, rows), h.detach()[rows]
         if shared and self.detach_clean:  # clean features depend on nothing that is learned
             x = x.detach()
         head = forward.head(site)
@@ -240,7 +241,7 @@ class _Pass:
         return gaussian
 
     def at_mix(self, _: tuple[Any, ...], h: Tensor) -> Tensor:
-        return self.mix(h[self.layout.clean], h[self.layout.perturbed])
+        return self.mix(take(h, self.layout.clean), take(h, self.layout.perturbed))
 
     def mix(self, h: Tensor, h_plus: Tensor) -> Tensor:
         assert self.draw_mixing is not None
