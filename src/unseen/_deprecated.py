@@ -39,7 +39,7 @@ MODULES = {
     "settings": "training.config",
     "machine": "training.machine",
     "progress": "training.progress",
-    "curves": "training.tensorboard",
+    "curves": "training.loggers.tensorboard",
     "evidence": "training.sample_images",
     "exam": "experiments.evaluate",
     "accuracy_exam": "experiments.estimate_accuracy",

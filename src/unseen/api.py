@@ -24,6 +24,7 @@ from unseen.nn.optimizers import AnyOptimizer, check_optimizer, make_optimizer
 from unseen.nn.wrapper import ModelWrapper, Output, embedding_snapshot
 from unseen.schema import hyperparameters, refuse_unknown
 from unseen.schema.task import check_domain, check_task
+from unseen.sharing import Sharing
 
 
 @dataclass(frozen=True)
@@ -70,12 +71,13 @@ class Task:
         return known[name]
 
 
-class Method(Scoring, ModelWrapper):
+class Method(Scoring, Sharing, ModelWrapper):
     """Learns from one domain. Write step(); the rest has defaults.
 
     The keyword arguments of __init__ are the hyperparameters, each kept as an attribute of the same
     name. `Scoring` adds uncertainty(x), predict_with_uncertainty(x), domain_score(x),
-    threshold(n, rate) and alarm(x, rate), which ask `detector` (unseen.detection.detector).
+    threshold(n, rate) and alarm(x, rate), which ask `detector` (unseen.detection.detector);
+    `Sharing` adds push_to_hub, save_pretrained and from_pretrained.
     """
 
     name: ClassVar[str]

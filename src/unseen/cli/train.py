@@ -15,6 +15,7 @@ from unseen.report.units import format_value
 from unseen.schema import merge, parse_settings
 from unseen.tasks import task_named
 from unseen.training import train as training
+from unseen.training.loggers.registry import also_tensorboard, make_loggers
 from unseen.training.recipes import recipe_named
 
 
@@ -32,6 +33,7 @@ def train(
     set_: Settings = None,
     seed: Seed = 0,
     resume: Annotated[bool, Flag] = False,
+    logger: str | None = None,
     tensorboard: Annotated[bool, Flag] = False,
     device: Device = "auto",
     json_: Json = False,
@@ -62,8 +64,11 @@ def train(
         --set views=2 a step trains on the batch and on an augmented copy of it.
     resume
         Continue the run in --out; start it if there is none, do nothing if it is finished.
+    logger
+        Where else to show losses, source accuracy and what else the method logs: tensorboard, wandb
+        or mlflow; separate several with commas.
     tensorboard
-        Also write TensorBoard events: losses, source accuracy and what else the method logs.
+        The same as --logger tensorboard.
     """
     chosen = TrainingConfig() if config is None else read_training_config(config)
     if task is None and (network is None or network.data is None):
@@ -76,6 +81,7 @@ def train(
     made = task_named(word)
     if method is None:
         method = "uncertainty_guided" if recipe is None else recipe_named(recipe).method
+    loggers = make_loggers(also_tensorboard(logger) if tensorboard else logger, out)
     run = training.train(
         made,
         method,
@@ -86,7 +92,7 @@ def train(
         seed=seed,
         resume=resume,
         device=device,
-        tensorboard=tensorboard,
+        logger=loggers.loggers,
         task_word=word,
     )
     recorded = run.config
@@ -110,8 +116,8 @@ def train(
     show(f"{task_title(result)} {recorded['method']}", ["", ""], rows)
     own = f" --method {method}" if ":" in method else ""
     print(f"next: {_next(run.folder, made, word)}{own}")
-    if tensorboard:
-        print(f"curves: tensorboard --logdir {run.folder}")
+    for hint in loggers.hints():
+        print(f"curves: {hint}")
 
 
 def _next(run: Path, task: Task, word: str) -> str:

@@ -86,6 +86,11 @@ class Scoring(LegacyScoring):
         self._estimator = None
 
     @property
+    def held_out(self) -> Iterable[Any] | None:
+        """The held-out source data of the calibration; it is not saved."""
+        return None if self._held_out is None else self._held_out.batches
+
+    @property
     def has_accuracy_estimator(self) -> bool:
         """Whether the estimator of these weights is there already, without a fit."""
         return self._estimator is not None and self._estimator.matches(self)

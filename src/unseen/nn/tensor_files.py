@@ -13,6 +13,8 @@ from unseen.errors import UnseenError
 from unseen.files import write_atomically
 from unseen.reading import read_safetensors
 
+FORMAT = {"format": "pt"}  # by which readers of other libraries know tensors of torch
+
 
 def write_tensors(
     path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None
@@ -25,7 +27,7 @@ def tensor_bytes(tensors: Mapping[str, Tensor], metadata: dict[str, str] | None 
     """Return the content of a file of named tensors."""
     # Clone: tied weights share memory, which safetensors refuses.
     copies = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
-    return safetensors.torch.save(copies, metadata)
+    return safetensors.torch.save(copies, {**FORMAT, **(metadata or {})})
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -37,9 +39,10 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """Read the metadata that was written with the tensors of a file."""
+    """Read the metadata that was given with the tensors of a file."""
     try:
         with safetensors.safe_open(path, framework="pt") as file:
-            return file.metadata() or {}
+            found = file.metadata() or {}
+            return {name: value for name, value in found.items() if name not in FORMAT}
     except (OSError, safetensors.SafetensorError) as error:
         raise UnseenError(f"{path} is not a complete safetensors file: {error}") from error

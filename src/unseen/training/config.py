@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -78,10 +78,15 @@ class Resolved(NamedTuple):
 
 def model_settings(task: Task) -> dict[str, inspect.Parameter]:
     """Return the settings of a task's model: the keyword-only arguments of `task.model`."""
+    return factory_settings(task.model)
+
+
+def factory_settings(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Return the keyword-only arguments of a function that makes a model."""
     try:
-        parameters = inspect.signature(task.model, eval_str=True).parameters
+        parameters = inspect.signature(factory, eval_str=True).parameters
     except NameError:  # an annotation that its module cannot resolve: infer it from the default
-        parameters = inspect.signature(task.model).parameters
+        parameters = inspect.signature(factory).parameters
         parameters = MappingProxyType(
             {n: p.replace(annotation=type(p.default)) for n, p in parameters.items()}
         )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 import typing
+import uuid
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -22,10 +24,12 @@ from unseen.methods import method_named
 from unseen.nn.batch import batches_from, iterate
 from unseen.nn.inputs import check_labels, describe_type
 from unseen.nn.precision import Amp
-from unseen.schema import validate
+from unseen.schema import plain, validate
 from unseen.training.config import LoopSettings
 from unseen.training.fit_checkpoint import FitCheckpoint
 from unseen.training.history import History
+from unseen.training.loggers.logger import Training
+from unseen.training.loggers.registry import AnyLogger, make_loggers
 from unseen.training.loop import LR_SCHEDULES, Schedule, training_steps
 from unseen.training.machine import pick_device
 from unseen.training.progress import TrainingProgress
@@ -58,6 +62,7 @@ def fit(
     ema: float | None = None,
     amp: Amp | None = None,
     on_step: OnStep | None = None,
+    logger: AnyLogger = None,
     checkpoint: str | Path | None = None,
     checkpoint_every: int = 100,
     resume: bool = False,
@@ -89,6 +94,8 @@ def fit(
             the average after training; a second fit goes on from the weights themselves.
         amp: "bf16" or, for CUDA, "fp16": passes of the model in 16 bits.
         on_step: called as on_step(step, logs) after every step.
+        logger: where else to show the logs: "tensorboard", "wandb", "mlflow", a list of these, or
+            of objects of `unseen.training.loggers.Logger`.
         checkpoint: file to save the state of training to.
         checkpoint_every: steps from one checkpoint to the next.
         resume: continue from the checkpoint if there is one, with the same numbers as without the
@@ -118,6 +125,7 @@ def fit(
     viewed, total = Views(augment, views), _number_of_steps(loader, steps, epochs)
     values: dict[str, Any] = {"steps": total, "clip": clip, "ema": ema, "amp": amp}
     loop = validate(LoopSettings, {**values, "checkpoint_every": checkpoint_every}, "fit")
+    loggers = make_loggers(logger)
     net.to(pick_device(device))
     file = None if checkpoint is None else check_path("checkpoint", checkpoint)
     if resume and file is None:
@@ -137,7 +145,8 @@ def fit(
     probe = first_batches(*watched, PROBE) if progress or steadiness.step else []
     moved = (viewed(batch.to(net.device)) for batch in batches)
     shown = TrainingProgress(net.name, total, first, quiet=not progress)
-    with updates.running(first) as schedulers:
+    with updates.running(first) as schedulers, loggers:
+        loggers.start(_describe(net, total, file), history.points())
         for step, logs in training_steps(
             updates.step,
             moved,
@@ -158,6 +167,7 @@ def fit(
                 if step == total and (problem := steadiness.warning(value)):
                     log.warning(problem)
             history.add(step, numbers)
+            loggers.log(history.points(step))
             if saved.due_at(step):
                 saved.write(step)
             if on_step is not None:
@@ -175,6 +185,18 @@ def _follow(recipe: str, net: Any) -> Any:
     kind = method_named(recipe_named(recipe).method)
     given = recipe_named(recipe).of_method(kind.name)
     return kind(net, **{n: v for n, v in given.items() if n in kind.settings_of()})
+
+
+def _describe(net: Method, steps: int, checkpoint: Path | None) -> Training:
+    """Describe a fit for loggers; only one with a checkpoint can be continued."""
+    place = uuid.uuid4().hex if checkpoint is None else str(checkpoint.absolute())
+    settings = {"method": net.name, "steps": steps, **plain(net.settings())}
+    return Training(
+        key=uuid.uuid5(uuid.NAMESPACE_URL, place).hex[:16],
+        title=f"{net.name} {time.strftime('%Y-%m-%d %H:%M:%S')}",
+        group="unseen.fit",
+        settings=settings,
+    )
 
 
 def _build(net: Method, name: str, loader: Iterable[Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 import warnings
 from array import array
@@ -53,6 +54,18 @@ class History:
             column = self.columns.setdefault(name, array("d"))
             column.extend([math.nan] * (len(self.steps) - 1 - len(column)))
             column.append(value)
+
+    def points(self, first: int = 1) -> Iterator[tuple[int, dict[str, float]]]:
+        """Yield the logs of every step from `first` on, for loggers."""
+        for place in range(bisect.bisect_left(self.steps, first), len(self.steps)):
+            yield (
+                self.steps[place],
+                {
+                    f"train/{name}": column[place]
+                    for name, column in self.columns.items()
+                    if place < len(column) and not math.isnan(column[place])
+                },
+            )
 
     def to_frame(self) -> Any:
         """Return a pandas.DataFrame with one row per step."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,13 @@ from unseen.errors import UnseenError
 from unseen.files import write_json
 from unseen.nn.tensor_files import read_tensors
 from unseen.training.checkpoint import CONFIG, MODEL, restore_training_state
+from unseen.training.loggers.logger import Training
+from unseen.training.loggers.registry import Loggers, points_of
 from unseen.training.run import DONE, RECORDS, Run
-from unseen.training.tensorboard import Curves
 from unseen.training.updates import Updates
 
 
-def reopen_finished(run: Run, config: dict[str, Any], curves: Curves) -> Run:
+def reopen_finished(run: Run, config: dict[str, Any], loggers: Loggers) -> Run:
     """Return a finished run after a check that it is this one."""
     run.check_same(config)
     if not (run.folder / MODEL).exists():
@@ -24,9 +26,24 @@ def reopen_finished(run: Run, config: dict[str, Any], curves: Curves) -> Run:
         )
     # A kill may have come between writing `done` and removing the checkpoint.
     run.state_path.unlink(missing_ok=True)
-    with curves:
-        curves.restart(run.records())
+    with loggers:
+        start_loggers(loggers, run, config)
     return run
+
+
+def start_loggers(loggers: Loggers, run: Run, config: dict[str, Any]) -> None:
+    """Start the loggers of a run with the records that it has."""
+    place = hashlib.sha256(str(run.folder.absolute()).encode()).hexdigest()
+    settings = {name: config[name] for name in ("task", "variant", "method", "preset", "seed")}
+    for group in ("loop", "settings", "model"):
+        settings |= {f"{group}.{name}": value for name, value in config[group].items()}
+    training = Training(
+        key=f"{config['run']}-{place[:8]}",  # one configuration may be trained in several folders
+        title=run.folder.name,
+        group=f"{config['task']}/{config['variant']}",
+        settings=settings,
+    )
+    loggers.start(training, points_of(run.records()))
 
 
 def open_run(

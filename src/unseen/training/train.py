@@ -50,13 +50,19 @@ from unseen.training.identity import (
     package_version,
     trained_on,
 )
+from unseen.training.loggers.registry import (
+    AnyLogger,
+    Loggers,
+    also_tensorboard,
+    make_loggers,
+    points_of,
+)
 from unseen.training.loop import training_steps
 from unseen.training.machine import forget_peak_memory, peak_memory, pick_device, processor
 from unseen.training.progress import TrainingProgress
 from unseen.training.run import DONE, RECORDS, Run, record_lines
-from unseen.training.run_folder import open_run, remove_new, reopen_finished
+from unseen.training.run_folder import open_run, remove_new, reopen_finished, start_loggers
 from unseen.training.sample_images import pixels
-from unseen.training.tensorboard import Curves
 from unseen.training.updates import Updates, train_mode
 
 log = logging.getLogger("unseen")
@@ -79,17 +85,20 @@ def train(
     device: str = "auto",
     progress: bool = True,
     tensorboard: bool = False,
+    logger: AnyLogger = None,
     task_word: str | None = None,
     after_checkpoint: Callable[[int, int, Method], None] | None = None,
 ) -> Run:
     """Train a method on a task's source into the folder `out`. The targets are never loaded.
 
     Args:
+        tensorboard: the same as logger="tensorboard".
+        logger: "tensorboard", "wandb", "mlflow", a list of these, or of objects of `Logger`.
         after_checkpoint: called with the step, the number of steps and the method after each
             checkpoint was written; may raise to stop the training there.
     """
     method_class, target_device, run = method_named(method), pick_device(device), Run(out)
-    curves = Curves(run.folder / "tensorboard" if tensorboard else None)
+    loggers = make_loggers(also_tensorboard(logger) if tensorboard else logger, run.folder)
     check_seed(seed)
     settings = resolve(task, method_class, preset, overrides or {}, recipe=recipe)
     if settings.loop.epochs is not None:
@@ -121,7 +130,7 @@ def train(
         },
     }
     if run.done and resume:
-        return reopen_finished(run, config, curves)
+        return reopen_finished(run, config, loggers)
     source, held_out = (load_split(task.source, split) for split in ("train", "val"))
     if (size := len(source)) < loop.batch_size:  # type: ignore[arg-type]
         raise UnseenError(
@@ -134,14 +143,14 @@ def train(
     forget_peak_memory()
     updates = Updates(net, loop)
     training = _Training(
-        run, task, net, updates, source, held_out, loop, seed, curves, after_checkpoint
+        run, task, net, updates, source, held_out, loop, seed, loggers, after_checkpoint
     )
-    with locked(run.folder, nested=True), curves:
+    with locked(run.folder, nested=True), loggers:
         present = set(run.folder.iterdir()) if run.folder.is_dir() else None
         config, first = open_run(run, config, updates, resume)
         training.saved_step = first
         try:
-            curves.restart(run.records())
+            start_loggers(loggers, run, config)
             training.run_steps(config["run"], first, progress)
             training.finish(config)
         except UnseenError as error:
@@ -170,7 +179,7 @@ class _Training:
     held_out: Dataset
     loop: LoopSettings
     seed: int
-    curves: Curves
+    loggers: Loggers
     after_checkpoint: Callable[[int, int, Method], None] | None = None
     saved_step: int = 0  # of the last checkpoint
 
@@ -249,7 +258,7 @@ class _Training:
         self.run.append(pending)
         write_tensors(self.run.state_path, state)
         self.saved_step = step
-        self.curves.add(pending)
+        self.loggers.log(points_of(pending))
         if self.after_checkpoint is not None:
             with self.updates.averaged(), _random_state_kept(self.net):
                 self.after_checkpoint(step, self.loop.steps, self.net)
@@ -271,7 +280,7 @@ class _Training:
             {RECORDS: record_lines(self.run.updated(records)), DONE: b""},
             [self.run.state_path.name],
         )
-        self.curves.add(records)
+        self.loggers.log(points_of(records))
 
     def _batches(self, first: int) -> Iterator[Batch]:
         size, steps = self.loop.batch_size, range(first, self.loop.steps)
