@@ -52,7 +52,7 @@ class WandbLogger(Logger):
                     shutil.rmtree(old)
         return self._wandb.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),
-            dir=None if self.folder is None else str(self.folder),
+            dir=None if self.folder is None else str(self.folder.absolute()),
             mode=mode,
             id=training.key,
             resume="allow" if mode == "online" else None,
