@@ -84,9 +84,17 @@ def test_example_of_transformers_runs(name, capsys):
     assert "ALARM" not in first and "ALARM" in second
 
 
+# Examples whose imports take seconds run in the process of a test: above, and in these.
+ELSEWHERE = {
+    "huggingface_text", "huggingface_vit",
+    "lightning_callback",  # tests/integrations/test_lightning.py
+    "loggers",  # tests/training/test_loggers.py
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "example",
-    sorted(p for p in (ROOT / "examples").glob("*.py") if "huggingface" not in p.stem),
+    sorted(p for p in (ROOT / "examples").glob("*.py") if p.stem not in ELSEWHERE),
     ids=lambda p: p.stem,
 )
 def test_example_runs(example, tmp_path):

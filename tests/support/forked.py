@@ -21,8 +21,12 @@ import torch._dynamo  # noqa: F401  (imported by the first optimizer: once, not 
 from command_line import Finished
 
 from unseen import cli
+from unseen.data import mini_digits
 
-cli.app.resolved_commands()  # import every command once, not in every fork
+# Once, not in every fork: import every command, and draw the images that most forks train on.
+cli.app.resolved_commands()
+for split in ("train", "val", "test"):
+    mini_digits.load_images("digits", split)
 
 
 class Fork:
