@@ -15,7 +15,7 @@ from unseen.report.units import format_value
 from unseen.schema import merge, parse_settings
 from unseen.tasks import task_named
 from unseen.training import train as training
-from unseen.training.loggers.registry import also_tensorboard, make_loggers
+from unseen.training.loggers.registry import make_loggers
 from unseen.training.recipes import recipe_named
 
 
@@ -81,7 +81,7 @@ def train(
     made = task_named(word)
     if method is None:
         method = "uncertainty_guided" if recipe is None else recipe_named(recipe).method
-    loggers = make_loggers(also_tensorboard(logger) if tensorboard else logger, out)
+    loggers = make_loggers(logger, out, tensorboard=tensorboard)
     run = training.train(
         made,
         method,

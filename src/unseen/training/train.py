@@ -50,13 +50,7 @@ from unseen.training.identity import (
     package_version,
     trained_on,
 )
-from unseen.training.loggers.registry import (
-    AnyLogger,
-    Loggers,
-    also_tensorboard,
-    make_loggers,
-    points_of,
-)
+from unseen.training.loggers.registry import AnyLogger, Loggers, make_loggers, points_of
 from unseen.training.loop import training_steps
 from unseen.training.machine import forget_peak_memory, peak_memory, pick_device, processor
 from unseen.training.progress import TrainingProgress
@@ -98,7 +92,7 @@ def train(
             checkpoint was written; may raise to stop the training there.
     """
     method_class, target_device, run = method_named(method), pick_device(device), Run(out)
-    loggers = make_loggers(also_tensorboard(logger) if tensorboard else logger, run.folder)
+    loggers = make_loggers(logger, run.folder, tensorboard=tensorboard)
     check_seed(seed)
     settings = resolve(task, method_class, preset, overrides or {}, recipe=recipe)
     if settings.loop.epochs is not None:

@@ -26,26 +26,21 @@ FOLDERS = {"tensorboard": "tensorboard", "wandb": ".", "mlflow": "mlruns"}
 AnyLogger = str | Logger | Sequence[str | Logger] | None
 
 
-def make_loggers(given: AnyLogger, folder: Path | None = None) -> Loggers:
+def make_loggers(
+    given: AnyLogger, folder: Path | None = None, *, tensorboard: bool = False
+) -> Loggers:
     """Return the loggers of names, such as "wandb" or "tensorboard,mlflow", or of objects.
 
     Args:
         folder: what a named logger writes below; by default it writes where its package does.
+        tensorboard: the same as to name it.
     """
     parts: list[str | Logger] = []
-    for entry in _listed(given):
+    listed = [given] if isinstance(given, str | Logger) else list(given or ())
+    for entry in [*listed, *([TensorBoardLogger.name] if tensorboard else [])]:
         names = map(str.strip, entry.split(",")) if isinstance(entry, str) else [entry]
         parts += [part for part in names if part not in parts]
     return Loggers([_make(part, folder) for part in parts])
-
-
-def also_tensorboard(given: AnyLogger) -> list[str | Logger]:
-    """Return the loggers that are given, and TensorBoard."""
-    return [*_listed(given), TensorBoardLogger.name]
-
-
-def _listed(given: AnyLogger) -> list[str | Logger]:
-    return [given] if isinstance(given, str | Logger) else list(given or ())
 
 
 def _make(part: str | Logger, folder: Path | None) -> Logger:
