@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import unseen
 from light_task import light_task
 from own_images import QUICK, write_images
 
-from unseen.deploy.export_run import export_run
-from unseen.training.run import Run
 from unseen.training.train import train
 
 
@@ -23,6 +22,7 @@ class SharedRun:
     exported: Path
     task: Any = None
     files: tuple[Path, ...] = ()
+    printed: Any = None  # by `unseen export --json`
 
 
 @contextmanager
@@ -43,16 +43,15 @@ def light_run(tmp_path_factory) -> SharedRun:
     """A run on the tiny task, with its accuracy estimator."""
     root, task = tmp_path_factory.mktemp("light"), light_task()
     train(task, "uncertainty_guided", root / "run", overrides={"steps": 30}, progress=False)
+    words = ("--out", root / "model.onnx", "--task", "light_task:light_task", "--json")
     with quick():
-        export_run(Run(root / "run"), task, root / "model.onnx")
-    return SharedRun(root / "run", root / "model.onnx", task)
+        printed = unseen("export", root / "run", *words).json()
+    return SharedRun(root / "run", root / "model.onnx", task, printed=printed)
 
 
 @pytest.fixture(scope="session")
 def own_export(tmp_path_factory) -> SharedRun:
     """A run on a folder of images of one's own, with its accuracy estimator."""
-    from command_line import unseen
-
     root = tmp_path_factory.mktemp("own")
     write_images(root / "photos", 16)
     write_images(root / "new", 6, seed=1, light=0.3)

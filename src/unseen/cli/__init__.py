@@ -33,11 +33,11 @@ COMMANDS = {
     "score": ("score:score", "Judge a domain without labels: ok, shifted, failing or unknown."),
     "predict": (
         "predict:predict",
-        "Predict every sample of a domain, with its probability of being correct.",
+        "Predict every sample of a domain or of --data, with scores; judge each domain.",
     ),
     "monitor": (
         "monitor:monitor",
-        "Stream a domain's samples through a run, batch by batch; print scores and verdicts.",
+        "Judge a stream, batch by batch: lines of stdin, or the samples of a domain.",
     ),
     "calibrate": (
         "calibrate:calibrate",

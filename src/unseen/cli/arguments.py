@@ -71,3 +71,6 @@ class RunData:
 
 
 OwnData = Annotated[RunData | None, Parameter(name="*")]
+RunOrModel = Annotated[
+    Path, Parameter(help="Folder of a finished run, or an exported model, model.onnx.")
+]

@@ -1,43 +1,44 @@
-"""`unseen monitor`: score a stream of batches."""
+"""`unseen monitor`. Imports torch for a run only, not for an exported model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict
-from typing import Any
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Annotated
 
-import torch
-
-from unseen.api import Batch, Domain
-from unseen.cli.options import (
+from unseen.cli.arguments import (
     Count,
     Device,
+    Flag,
     Json,
     OwnData,
-    RunFolder,
+    RunData,
+    RunOrModel,
     Seed,
     TaskWord,
-    emit,
-    only_domain,
-    say,
-    task_of,
 )
-from unseen.detection.monitor import Reading
+from unseen.cli.output import results
+from unseen.deploy.line_stream import LineStream, json_line
+from unseen.deploy.open_scorer import is_exported, open_scorer
+from unseen.deploy.stream_monitor import StreamMonitor
 from unseen.errors import UnseenError
-from unseen.experiments.monitor_run import open_monitor
-from unseen.training.batches import load_split, take
-from unseen.training.identity import check_seed
-from unseen.training.run import Run
 
 
 def monitor(
-    run: RunFolder,
+    run: RunOrModel,
     *,
     domain: str | None = None,
     then: str | None = None,
+    stdin: Annotated[bool, Flag] = False,
+    state: Path | None = None,
     batch: Count = 64,
     memory: Count = 20,
     false_alarm_rate: float = 0.01,
+    false_alarms_per_thousand: float | None = None,
+    false_alarms_per_day: float | None = None,
+    batches_per_day: float | None = None,
+    tolerance: float = 0.05,
     verdicts: bool = True,
     seed: Seed = 0,
     task: TaskWord = None,
@@ -45,7 +46,10 @@ def monitor(
     device: Device = "auto",
     json_: Json = False,
 ) -> None:
-    """Stream a domain's samples through a run, batch by batch; print scores and verdicts.
+    """Judge a stream, batch by batch: lines of stdin, or the samples of a domain.
+
+    With --stdin, a line is {"path": FILE}, {"text": ...}, {"x": [...]} or columns of a table, with
+    an optional "domain" or "client", or a bare path. One JSON line comes out for each batch.
 
     Parameters
     ----------
@@ -53,74 +57,68 @@ def monitor(
         A domain of the task; "source" is the source's test split. Optional if there is one unseen.
     then
         A second domain to follow, to simulate a drift.
+    stdin
+        Read samples from stdin until it ends.
+    state
+        File that keeps the stream of --stdin; a stream that was killed continues from it.
     batch
         Samples in a batch.
     memory
         Length of the slow score in batches; it detects a drift too small for one batch to show.
     false_alarm_rate
-        Maximum rate of alarms on source batches.
+        Maximum rate of alarms on source batches, for each batch.
+    false_alarms_per_thousand
+        Instead: false alarms in a thousand source batches of the stream, at most, in the long run.
+    false_alarms_per_day
+        The same by the day, with --batches-per-day.
+    batches_per_day
+        How many batches the stream has on a day.
+    tolerance
+        Loss of accuracy against the source that is still fine.
     verdicts
         Judge every batch: ok, shifted, failing or unknown. Without, only scores and alarms.
     """
-    chosen_task = task_of(Run(run), task, own)
-    domain = only_domain(chosen_task, domain)
-    check_seed(seed)
-    domains = [chosen_task.domain(name) for name in (domain, then) if name is not None]
-    for chosen in domains:
-        _check_batch(chosen, batch)
-    settings = {"batch": batch, "memory": memory, "false_alarm_rate": false_alarm_rate}
-    stream = open_monitor(run, chosen_task, device=device, verdicts=verdicts, **settings)
-    detector = stream.detector
-    if not detector.reads_learned_noise:
-        say(f"this run has no learned sigma; the score is a fallback: {detector.name}")
-    readings = []
-    for current in domains:
-        for part in _batches(current, batch, seed):
-            reading = stream.update(part.x)
-            readings.append({"domain": current.name, **asdict(reading), "alarm": reading.alarm})
-            if not json_:
-                print(_line(current.name, reading), flush=True)
-    by_domain = {d.name: [r for r in readings if r["domain"] == d.name] for d in domains}
-    result: dict[str, Any] = {
-        "run": str(run),
-        **settings,
-        "score_name": detector.name,
-        "readings": readings,
-        "alarms": {name: sum(r["alarm"] for r in rows) for name, rows in by_domain.items()},
-        "batches": {name: len(rows) for name, rows in by_domain.items()},
-    }
-    if not emit(result, json_):
-        counts = [
-            f"{name}: {result['alarms'][name]} alarms in {len(rows)} batches"
-            for name, rows in by_domain.items()
-        ]
-        print("; ".join(counts))
+    rate = alarms_per_thousand(false_alarms_per_thousand, false_alarms_per_day, batches_per_day)
+    own = own or RunData()
+    if not stdin:
+        if rate is not None or state is not None:
+            raise UnseenError("--state and a rate of the stream need --stdin")
+        if is_exported(run):
+            raise UnseenError(f"{run} is an exported model, which has no domains: add --stdin")
+        from unseen.cli.monitor_domain import monitor_domain
+
+        settings = {"batch": batch, "memory": memory, "false_alarm_rate": false_alarm_rate}
+        monitor_domain(run, domain, then, settings, verdicts, seed, task, own, device, json_)
+        return
+    if domain is not None or then is not None or own.data is not None:
+        raise UnseenError("--stdin reads samples from stdin: leave out --domain, --then and --data")
+    code = {"model": own.model, "method": own.method, "trust_code": own.trust_code}
+    scorer = open_scorer(run, device=device, task=task, verdicts=verdicts, **code)  # type: ignore[arg-type]
+    make = partial(
+        StreamMonitor,
+        scorer,
+        batch=batch,
+        memory=memory,
+        false_alarm_rate=false_alarm_rate,
+        false_alarms_per_thousand=rate,
+        tolerance=tolerance,
+    )
+    stream = LineStream(scorer, make, state)
+    for record in stream.run(iter(sys.stdin.buffer.readline, b"")):
+        print(json_line(record), file=results(), flush=True)
 
 
-def _batches(domain: Domain, size: int, seed: int) -> Iterator[Batch]:
-    """Yield the domain's samples in random order, in full batches; files may be sorted by class."""
-    data = load_split(domain, "test")
-    total = _check_batch(domain, size)
-    order = torch.randperm(total, generator=torch.Generator().manual_seed(seed))
-    for part in order[: total // size * size].split(size):
-        yield take(data, part)
-
-
-def _check_batch(domain: Domain, size: int) -> int:
-    """Return the number of the domain's samples, or raise if a batch has more."""
-    total = len(load_split(domain, "test"))  # type: ignore[arg-type]
-    if not 1 <= size <= total:
+def alarms_per_thousand(
+    per_thousand: float | None, per_day: float | None, batches_per_day: float | None
+) -> float | None:
+    """Return the false alarms per thousand batches that the options state; None if they do not."""
+    if per_day is None and batches_per_day is None:
+        return per_thousand
+    if per_thousand is not None or per_day is None or batches_per_day is None:
         raise UnseenError(
-            f"--batch must lie between 1 and the {total} samples of {domain.name}, not {size}"
+            "state one rate: --false-alarms-per-thousand, or --false-alarms-per-day together with "
+            "--batches-per-day"
         )
-    return total
-
-
-def _line(domain: str, r: Reading) -> str:
-    alarms = [name for name, on in (("batch", r.batch_alarm), ("slow", r.slow_alarm)) if on]
-    scores = f"score {r.score:.4f} of {r.threshold:.4f}"
-    slow = f"slow {r.slow_score:.4f} of {r.slow_threshold:.4f}"
-    end = "ALARM: " + ", ".join(alarms) if alarms else "-"
-    if r.verdict is not None and r.predicted_accuracy is not None:
-        end = f"{r.verdict:<8s} {100 * r.predicted_accuracy:5.1f} %   {end}"
-    return f"{r.batch:5d}  {domain:<12s} {scores}   {slow}   {end}"
+    if not (per_day > 0 and batches_per_day > 0):
+        raise UnseenError("--false-alarms-per-day and --batches-per-day must be above 0")
+    return 1000 * per_day / batches_per_day

@@ -80,11 +80,16 @@ def _flush_buffers(stream: TextIO | None) -> None:
         ctypes.CDLL(None).fflush(None)
 
 
+def results() -> TextIO:
+    """Return where results go: stdout, also while everything else that prints goes to stderr."""
+    return _results or sys.stdout
+
+
 def emit(result: dict[str, Any], as_json: bool) -> bool:
     """Print the result as strict JSON if `as_json` is set, and return `as_json`."""
     if as_json:
         text = json.dumps(strict(result), indent=2, allow_nan=False)
-        print(text, file=_results or sys.stdout, flush=True)
+        print(text, file=results(), flush=True)
     return as_json
 
 

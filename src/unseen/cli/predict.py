@@ -1,58 +1,129 @@
-"""`unseen predict`."""
+"""`unseen predict`. Imports torch for a run only, not for an exported model."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from unseen.cli.options import (
+from unseen.cli.arguments import (
+    Count,
     Device,
+    Flag,
     Json,
     OwnData,
-    RunFolder,
+    RunData,
+    RunOrModel,
     TaskWord,
-    emit,
-    only_domain,
-    task_of,
 )
-from unseen.experiments.predict import predict_domain
+from unseen.cli.output import emit
+from unseen.deploy.open_scorer import is_exported, open_scorer
+from unseen.deploy.predict import PART, predict_samples
+from unseen.deploy.samples import open_samples
+from unseen.errors import UnseenError
 from unseen.report.tables import percent, show
-from unseen.training.run import Run
+
+if TYPE_CHECKING:
+    from unseen.deploy.samples import Samples
+    from unseen.deploy.scorer import Scorer
 
 
 def predict(
-    run: RunFolder,
+    run: RunOrModel,
     *,
     domain: str | None = None,
     out: Path,
     reject_rate: float = 0.0,
+    tolerance: float = 0.05,
+    false_alarm_rate: float = 0.01,
+    part: Count = PART,
+    restart: Annotated[bool, Flag] = False,
     task: TaskWord = None,
     own: OwnData = None,
     device: Device = "auto",
     json_: Json = False,
 ) -> None:
-    """Predict every sample of a domain, with its probability of being correct.
+    """Predict every sample of a domain or of --data, with scores; judge each domain.
+
+    Samples are read one batch after the other: they may be more than memory holds. A command that
+    was killed continues if it is run again.
 
     Parameters
     ----------
     domain
-        A domain of the task; "source" is the held-out source. Optional if there is one unseen.
+        A domain of the task; "source" is the held-out source. Without it, all samples of --data.
     out
-        CSV file: sample, prediction, probability, correctness, rejected; for several labels and
-        numbers, sample and prediction.
+        File to write, .csv, .jsonl or .parquet: sample, prediction, probability, correctness,
+        rejected, score, domain, and the probability of every class. Label maps are PNG files.
     reject_rate
         Part of the samples to hand to a person: those least likely to be correct.
+    tolerance
+        Loss of accuracy against the source that is still fine.
+    false_alarm_rate
+        Rate at which domains like the source are called shifted, or failing.
+    part
+        Samples that are saved together; a kill loses at most one part.
+    restart
+        Discard what an interrupted command has left, and begin again.
     """
-    finished = Run(run)
-    chosen = task_of(finished, task, own)
-    domain = only_domain(chosen, domain)
-    result = predict_domain(finished, chosen, domain, out, reject_rate=reject_rate, device=device)
+    scorer, samples = _open(run, domain, task, own or RunData(), device, false_alarm_rate)
+    result = predict_samples(
+        scorer,
+        samples,
+        out,
+        reject_rate=reject_rate,
+        tolerance=tolerance,
+        part=part,
+        restart=restart,
+    )
     if not emit(result, json_):
-        rows = [["samples", str(result["n"])]]
-        if "rejected" in result:
-            kept = percent(result["expected_accuracy_of_kept"])
-            rows.append(["handed to a person", str(result["rejected"])])
-            rows.append(["expected accuracy of the rest", kept])
-        if "accuracy" in result:
-            rows.append(["accuracy of all", percent(result["accuracy"])])
-            rows.append(["accuracy of the rest", percent(result["accuracy_of_kept"])])
-        show(f"{domain}: predictions in {out}", ["", ""], rows)
+        _show(result)
+
+
+def _open(
+    path: Path, domain: str | None, task: str | None, own: RunData, device: str, rate: float
+) -> tuple[Scorer, Samples]:
+    """Return the model, and the samples: of a domain of its task, or of --data."""
+    if is_exported(path) and (domain is not None or own.data is None):
+        raise UnseenError(f"{path} is an exported model: name files to predict, --data, alone")
+    if own.data is not None and domain is None:
+        code = {"model": own.model, "method": own.method, "trust_code": own.trust_code}
+        scorer = open_scorer(path, rate=rate, device=device, task=task, **code)  # type: ignore[arg-type]
+        return scorer, open_samples(own.data, scorer.reader, _class_names(scorer))
+    from unseen.cli.options import only_domain, task_of
+    from unseen.deploy.scorer_of_run import scorer_of_run
+    from unseen.deploy.task_samples import TaskSamples
+    from unseen.training.run import Run
+
+    finished = Run(path)
+    chosen = task_of(finished, task, own)
+    samples = TaskSamples(chosen, only_domain(chosen, domain))
+    return scorer_of_run(finished, chosen, rate=rate, device=device), samples
+
+
+def _class_names(scorer: Scorer) -> tuple[str, ...]:
+    return scorer.classes if scorer.labels == "classes" else ()
+
+
+def _show(result: dict[str, Any]) -> None:
+    header = ["domain", "samples", "verdict", "score / threshold", "alarm"]
+    every = {"all": result} if len(result["domains"]) > 1 else {}
+    rows = {**result["domains"], **every}
+    predicted = result["predicted_accuracy"] is not None
+    labelled = any("accuracy" in row for row in rows.values())
+    header += ["predicted accuracy, %", "interval, 90 %"] * predicted + ["accuracy, %"] * labelled
+    table = []
+    for name, row in rows.items():
+        cells = [name, row["n"], row["verdict"], f"{row['times_threshold']:.2f}"]
+        cells.append("yes" if row["alarm"] else "no")
+        if predicted:
+            low, high = row["interval"]
+            cells += [percent(row["predicted_accuracy"]), f"{percent(low)} to {percent(high)}"]
+        if labelled:
+            cells.append(percent(row["accuracy"]) if "accuracy" in row else "")
+        table.append(cells)
+    show(f"predictions in {result['out']}", header, table)
+    if result.get("rejected"):
+        kept = percent(result["expected_accuracy_of_kept"])
+        print(f"{result['rejected']} handed to a person; expected accuracy of the rest: {kept} %")
+    if len(rows) == 1:
+        print(result["sentence"])

@@ -15,7 +15,7 @@ from unseen.errors import Stopped
 
 SIGNALS = ("SIGTERM", "SIGHUP")  # Windows has no SIGHUP
 RESUMABLE = ("train",)
-REPEATABLE = ("bench", "tune", "adapt-grid", "few-shot", "demo", "data")
+REPEATABLE = ("predict", "bench", "tune", "adapt-grid", "few-shot", "demo", "data")
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from unseen.deploy.onnx_detector import OnnxDetector
 from unseen.deploy.open_scorer import open_scorer
 from unseen.deploy.scorer import Scorer
 from unseen.deploy.seen import Seen
+from unseen.deploy.stream_monitor import StreamMonitor
 from unseen.deploy.sums import Sums
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ __all__ = [
     "RunScorer",
     "Scorer",
     "Seen",
+    "StreamMonitor",
     "Sums",
     "export_onnx",
     "export_program",

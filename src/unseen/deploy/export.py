@@ -129,11 +129,14 @@ class _Traced:
         return found
 
     def calibration(self, classes: Sequence[str], about: Mapping[str, Any]) -> Calibration:
-        count = self.outputs(self.example)[0].shape[1]
+        logits = self.outputs(self.example)[0]
+        count, net = logits.shape[1], self.module.net
+        if logits.dim() > 2 and net.objective.classifies:
+            about = {"labels": "map", **about}
         names = [str(name) for name in classes] or [str(c) for c in range(count)]
         if len(names) != count:
             raise UnseenError(f"classes has {len(names)} names, the model predicts {count}")
-        return calibration_of(self.module.net, self.estimator, self.inputs, names, about)
+        return calibration_of(net, self.estimator, self.inputs, names, about)
 
 
 def _trace(net: Method, example: Any, estimator: AccuracyEstimator | None) -> _Traced:

@@ -78,9 +78,13 @@ class InputReader:
 
     def batch(self, items: Sequence[Any]) -> Array:
         """Return samples as one array (N, ...), ready for `observe`."""
-        if not items:
+        return self.stack([self.read(item) for item in items])
+
+    def stack(self, rows: Sequence[Array]) -> Array:
+        """Return what `read` gave as one array of the model's type; images are scaled to 0..1."""
+        if not rows:
             raise UnseenError("a batch needs at least one sample, there is none")
-        x = np.stack([self.read(item) for item in items])
+        x = np.stack(rows)
         if x.dtype == np.uint8 and self.dtype.kind == "f":
             return x.astype(self.dtype) / self.dtype.type(255)
         return x.astype(self.dtype)

@@ -139,20 +139,21 @@ class Scorer(ABC):
             np.concatenate(rows) if rows else None,
         )
 
-    def sums(self, seen: Seen, start: int = 0) -> Sums:
+    def sums(self, seen: Seen, start: int | Array = 0) -> Sums:
         """Return what a verdict needs of these samples, to be merged with that of others.
 
         Args:
-            start: number of the first sample in its domain; parts of a domain have different ones.
+            start: number of the first sample, or the numbers of all; every sample of a domain has
+                another one.
         """
         return Sums.of(seen, start)
 
     def domain_score_of(self, features: Array) -> float:
         """Return the score of a domain from the features of its samples, (N, F)."""
-        return self._score(features.astype(np.float64).mean(0))
+        return self.score_of_mean(features.astype(np.float64).mean(0))
 
-    def _score(self, mean: Array) -> float:
-        """Return the score of mean features."""
+    def score_of_mean(self, mean: Array) -> float:
+        """Return the score of a domain from the mean of its features, (F,)."""
         value = float(self.calibration.reduction(mean.astype(self.calibration.held_out.dtype)))
         if not math.isfinite(value):
             raise UnseenError(f"the score of these samples is {value}: look for NaN in the inputs")
@@ -214,7 +215,7 @@ class Scorer(ABC):
         check_number("tolerance", tolerance, 0)
         rate = self.rate if rate is None else check_fraction("rate", rate)
         n = seen.n
-        score, threshold = self._score(seen.mean_features), self.threshold(n, rate)
+        score, threshold = self.score_of_mean(seen.mean_features), self.threshold(n, rate)
         p_value, shifted = self.p_value(score, n), score > threshold
         accuracy = self.calibration.accuracy
         if accuracy is None:

@@ -7,7 +7,7 @@ many machines. They are equal up to rounding.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -52,8 +52,9 @@ class RowSample:
     rows: Array  # (K, P, C)
 
     @classmethod
-    def of(cls, rows: Array, start: int) -> RowSample:
-        return cls(np.arange(start, start + len(rows), dtype=np.uint64), rows).limited()
+    def of(cls, rows: Array, start: int | Array) -> RowSample:
+        numbers = np.arange(start, start + len(rows)) if isinstance(start, int) else start
+        return cls(numbers.astype(np.uint64), rows).limited()
 
     def merge(self, other: RowSample) -> RowSample:
         """Return a sample of both sets."""
@@ -61,8 +62,9 @@ class RowSample:
         order = np.argsort(numbers, kind="stable")
         return RowSample(numbers[order], np.concatenate([self.rows, other.rows])[order]).limited()
 
-    def limited(self) -> RowSample:
-        most = max(1, min(SAMPLE, SAMPLE_NUMBERS // max(1, self.rows[0].size)))
+    def limited(self, most: int = SAMPLE) -> RowSample:
+        """Return a random part of the sample, of at most this many."""
+        most = max(1, min(most, SAMPLE, SAMPLE_NUMBERS // max(1, self.rows[0].size)))
         if len(self.numbers) <= most:
             return self
         kept = np.sort(np.argsort(_hashes(self.numbers), kind="stable")[:most])
@@ -104,7 +106,7 @@ class Sums:
     odds: OddsHistogram | None = None  # of the raw correctness
 
     @classmethod
-    def of(cls, seen: Seen, start: int = 0) -> Sums:
+    def of(cls, seen: Seen, start: int | Array = 0) -> Sums:
         """Sum up what one pass has shown."""
         if not seen.n:
             raise UnseenError("a verdict needs at least one sample, there is none")
@@ -137,6 +139,13 @@ class Sums:
             self.sample.merge(other.sample),
             odds,
         )
+
+    def followed_by(self, other: Sums) -> Sums:
+        """Return the sums of both sets, each of which numbers its samples from 0."""
+        share = min(len(s.sample.numbers) / s.n for s in (self, other))
+        first, second = (s.sample.limited(round(share * s.n)) for s in (self, other))
+        moved = RowSample(second.numbers + np.uint64(self.n), second.rows)
+        return replace(self, sample=first).merge(replace(other, sample=moved))
 
     def to_arrays(self) -> dict[str, Array]:
         """Return the sums as arrays by name, such as `np.savez` takes."""

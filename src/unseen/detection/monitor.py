@@ -12,11 +12,8 @@ and the threshold of the mean is that of its effective size.
 
 from __future__ import annotations
 
-import bisect
 import importlib
-import math
 from collections import deque
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,56 +28,13 @@ from unseen.detection.detector import Detector, detector_of
 from unseen.detection.legacy import warn
 from unseen.detection.monitor_file import MonitorState, read_monitor, write_monitor
 from unseen.detection.one_pass import Moments
-from unseen.detection.verdict import TOLERANCE, Outcome, outcome
+from unseen.detection.verdict import TOLERANCE, outcome
 from unseen.errors import SampleError, UnseenError
+from unseen.functional.stream import Reading as Reading
+from unseen.functional.stream import StreamSummary as StreamSummary
+from unseen.functional.stream import tabulated_size
+from unseen.functional.stream import threshold_sizes as threshold_sizes
 from unseen.nn.inputs import inputs
-
-SIZE_STEP = 1.5  # ratio of neighbouring sizes in the table of thresholds
-
-
-@dataclass(frozen=True)
-class Reading:
-    """Scores and alarms of one batch."""
-
-    batch: int  # position in the stream, from 1
-    n: int
-    score: float
-    threshold: float
-    slow_score: float  # of the forgetting mean
-    slow_threshold: float
-    batch_alarm: bool
-    slow_alarm: bool
-    verdict: Outcome | None = None  # with an accuracy estimator
-    predicted_accuracy: float | None = None
-    interval: tuple[float, float] | None = None  # of the accuracy, at 90 %
-
-    @property
-    def alarm(self) -> bool:
-        """Whether the batch is shifted or worse."""
-        worse = self.verdict in ("failing", "unknown")
-        return self.batch_alarm or self.slow_alarm or worse
-
-
-@dataclass(frozen=True)
-class StreamSummary:
-    """Scores and alarms of the stream so far."""
-
-    batches: int
-    n: int
-    alarms: int  # batches with an alarm
-    score: float  # of all samples, equally weighted
-    threshold: float
-    slow_score: float  # of the forgetting mean
-    slow_threshold: float
-    verdict: Outcome | None = None  # on all samples, with an accuracy estimator
-    predicted_accuracy: float | None = None
-    interval: tuple[float, float] | None = None
-
-    @property
-    def alarm(self) -> bool:
-        """Whether the stream is shifted or worse."""
-        shifted = self.score > self.threshold or self.slow_score > self.slow_threshold
-        return shifted or self.verdict in ("failing", "unknown")
 
 
 class DomainMonitor:
@@ -248,8 +202,7 @@ class DomainMonitor:
 
     def threshold(self, n: float) -> float:
         """Return the threshold of the largest tabulated size up to n, which is never too low."""
-        sizes = list(self.thresholds)
-        return self.thresholds[sizes[max(0, bisect.bisect_right(sizes, n + 1e-6) - 1)]]
+        return self.thresholds[tabulated_size(list(self.thresholds), n)]
 
     def _score(self, mean: Tensor) -> float:
         return float(self.detector.reduce(mean.float()))
@@ -337,12 +290,3 @@ def _merged(a: dict[str, Moments], b: dict[str, Moments]) -> dict[str, Moments]:
     if not a or not b:
         return dict(a or b)
     return {name: a[name].merge(b[name]) for name in a}
-
-
-def threshold_sizes(batch: int, decay: float) -> list[int]:
-    """Return the sizes with a threshold: from 1 to the final effective size, and the batch."""
-    last = math.floor(batch * (1 + decay) / (1 - decay))
-    steps = [1]
-    while steps[-1] < last:
-        steps.append(max(steps[-1] + 1, math.floor(steps[-1] * SIZE_STEP)))
-    return sorted({size for size in steps if size < last} | {batch, last})

@@ -42,8 +42,11 @@ def format_metrics(metrics: Mapping[str, float]) -> str:
 class TrainingProgress:
     """Step, metrics, speed and time left of one training."""
 
-    def __init__(self, label: str, total: int, done: int = 0, quiet: bool = False) -> None:
+    def __init__(
+        self, label: str, total: int, done: int = 0, quiet: bool = False, unit: str = "step"
+    ) -> None:
         self.label, self.total, self.first, self.quiet = label, total, done, quiet
+        self.unit = unit
         self.metrics: dict[str, float] = {}
         self.live: Progress | None = None
         if not quiet and sys.stderr.isatty():
@@ -106,7 +109,7 @@ class TrainingProgress:
             )
             return
         self.printed = now
-        line = f"{self.label}: step {count}  {metrics}  {pace}  {left}"
+        line = f"{self.label}: {self.unit} {count}  {metrics}  {pace}  {left}"
         print(line, file=sys.stderr, flush=True)
 
 

@@ -19,20 +19,8 @@ def read_folder(path: Path) -> Manifest:
     Files without a folder of a class have no label. Where all folders at the top are named train,
     val or test, these are splits.
     """
-    top = _folders(path)
-    deep = any(_folders(folder) for folder in top)
-    as_splits = deep and all(folder.name.lower() in SPLITS for folder in top)
     made = Manifest(path, "path", [], Problems(path))
-    _add_files(made, _files(path), Row("", ""))
-    for folder in top:
-        if not deep:
-            _add_class(made, folder, Row("", "", label=folder.name))
-            continue
-        split = SPLITS[folder.name.lower()] if as_splits else ""
-        common = Row("", "", domain="" if as_splits else folder.name, split=split)
-        _add_files(made, _files(folder), common)
-        for inner in _folders(folder):
-            _add_class(made, inner, Row("", "", inner.name, common.domain, common.split))
+    made.rows = [*folder_rows(path, made)]
     _keep_one_modality(made)
     if not made.rows:
         raise UnseenError(
@@ -42,21 +30,42 @@ def read_folder(path: Path) -> Manifest:
     return made
 
 
-def _add_class(made: Manifest, folder: Path, common: Row) -> None:
-    before = len(made.rows)
-    _add_files(made, _all_files(folder), common)
-    if len(made.rows) == before:
+def folder_rows(path: Path, made: Manifest) -> Iterator[Row]:
+    """Yield a row for every file that can be read; note others and empty folders in `made`."""
+    top = _folders(path)
+    deep = any(_folders(folder) for folder in top)
+    as_splits = deep and all(folder.name.lower() in SPLITS for folder in top)
+    yield from _rows(made, _files(path), Row("", ""))
+    for folder in top:
+        if not deep:
+            yield from _class_rows(made, folder, Row("", "", label=folder.name))
+            continue
+        split = SPLITS[folder.name.lower()] if as_splits else ""
+        common = Row("", "", domain="" if as_splits else folder.name, split=split)
+        yield from _rows(made, _files(folder), common)
+        for inner in _folders(folder):
+            yield from _class_rows(
+                made, inner, Row("", "", inner.name, common.domain, common.split)
+            )
+
+
+def _class_rows(made: Manifest, folder: Path, common: Row) -> Iterator[Row]:
+    empty = True
+    for row in _rows(made, _all_files(folder), common):
+        empty = False
+        yield row
+    if empty:
         made.empty_classes.append(str(folder.relative_to(made.path)))
 
 
-def _add_files(made: Manifest, files: Iterable[str], common: Row) -> None:
+def _rows(made: Manifest, files: Iterable[str], common: Row) -> Iterator[Row]:
     above = os.path.join(made.path, "")
     for file in files:
         name = file.removeprefix(above)
         if modality_of(name) is None:
             made.ignored.append(name)
         else:
-            made.rows.append(Row(name, name, common.label, common.domain, common.split))
+            yield Row(name, name, common.label, common.domain, common.split)
 
 
 def _keep_one_modality(made: Manifest) -> None:

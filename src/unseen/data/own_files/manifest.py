@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 from unseen.data.own_files.problems import Problems
 from unseen.errors import UnseenError
@@ -26,6 +26,7 @@ SPLITS = {
 }
 LARGEST = 2**30  # bytes of a manifest
 NOT_NUMBERS = "features that are not finite numbers (remove columns that are no features)"
+PARQUET_ROWS = 4096  # that are read at a time
 UNLABELLED = "unlabelled"  # domain of rows that have neither a label nor a domain
 
 
@@ -52,6 +53,7 @@ class Manifest:
     features: tuple[str, ...] = ()  # names of the feature columns
     empty_classes: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)  # files or columns that are not read
+    roles: dict[str, str] = field(default_factory=dict)  # columns in other letters: Path is path
 
     @cached_property
     def name(self) -> str:
@@ -98,9 +100,13 @@ def read_manifest(path: Path, features: tuple[str, ...] = ()) -> Manifest:
 
 def _read_csv(path: Path) -> tuple[list[str], Iterator[Line]]:
     text = read_text(path, LARGEST)
-    header = text.partition("\n")[0]
+    return csv_lines(path, io.StringIO(text, newline=""), text.partition("\n")[0])
+
+
+def csv_lines(path: Path, file: TextIO, header: str) -> tuple[list[str], Iterator[Line]]:
+    """Return columns and lines of CSV; `header` is its first line, which says the delimiter."""
     delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;\t", key=header.count)
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    reader = csv.DictReader(file, delimiter=delimiter, strict=True)
     try:
         columns = [(name or "").strip() for name in reader.fieldnames or ()]
     except csv.Error as error:
@@ -138,6 +144,12 @@ def _read_json_lines(path: Path) -> tuple[list[str], Iterator[Line]]:
 
 
 def _read_parquet(path: Path) -> tuple[list[str], Iterator[Line]]:
+    columns, lines = parquet_lines(path)
+    return columns, iter([*lines])
+
+
+def parquet_lines(path: Path) -> tuple[list[str], Iterator[Line]]:
+    """Return columns and lines of Parquet, which are read a few thousand at a time."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -145,17 +157,39 @@ def _read_parquet(path: Path) -> tuple[list[str], Iterator[Line]]:
         raise UnseenError(
             "reading Parquet needs pyarrow: pip install 'unseen[parquet]', or save as CSV"
         ) from None
+    wrong = (pyarrow.ArrowException, OSError, ValueError)
     try:
-        table = pyarrow.parquet.read_table(path)
-    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        file = pyarrow.parquet.ParquetFile(path)
+    except wrong as error:
         raise UnseenError(f"{path} cannot be read as Parquet: {error}") from None
-    rows = table.to_pylist()
-    return table.column_names, ((f"row {n}", row) for n, row in enumerate(rows, start=1))
+
+    def lines() -> Iterator[Line]:
+        number = 0
+        try:
+            for batch in file.iter_batches(batch_size=PARQUET_ROWS):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield f"row {number}", row
+        except wrong as error:
+            raise UnseenError(f"{path} cannot be read as Parquet: {error}") from None
+
+    return file.schema_arrow.names, lines()
 
 
 def _make(
     path: Path, columns: list[str], lines: Iterator[Line], wanted: tuple[str, ...]
 ) -> Manifest:
+    made = make_layout(path, columns, wanted)
+    for where, values in lines:
+        if (row := make_row(made, where, values)) is not None:
+            made.rows.append(row)
+    if not made.rows and not made.problems:
+        raise UnseenError(f"{path} has no rows")
+    return made
+
+
+def make_layout(path: Path, columns: list[str], wanted: tuple[str, ...]) -> Manifest:
+    """Return a manifest without rows: what its columns mean."""
     roles = {name: name.lower() for name in columns if name != name.lower() in ROLES}
     columns = [roles.get(name, name) for name in columns]
     if twice := {name for name in columns if columns.count(name) > 1}:
@@ -172,23 +206,19 @@ def _make(
             f"{path} needs a column path, text or columns of numbers, and label; it has: "
             f"{', '.join(columns) or 'none'}"
         )
-    made = Manifest(path, kind, [], Problems(path), features)
+    made = Manifest(path, kind, [], Problems(path), features, roles=roles)
     made.ignored = [name for name in others if name not in features]
-    needs_all = path.suffix.lower() in (".csv", ".tsv")
-    for where, values in lines:
-        if None in values or (needs_all and None in values.values()):
-            made.problems.add("lines with another number of columns", where)
-            continue
-        if roles:  # Path and LABEL are meant as path and label
-            values = {roles.get(name, name): value for name, value in values.items()}
-        if (row := _row(made, where, values)) is not None:
-            made.rows.append(row)
-    if not made.rows and not made.problems:
-        raise UnseenError(f"{path} has no rows")
     return made
 
 
-def _row(made: Manifest, where: str, values: dict[str, Any]) -> Row | None:
+def make_row(made: Manifest, where: str, values: dict[str, Any]) -> Row | None:
+    """Return the row of a line; what is wrong with it is added to the manifest's problems."""
+    needs_all = made.path.suffix.lower() in (".csv", ".tsv")
+    if None in values or (needs_all and None in values.values()):
+        made.problems.add("lines with another number of columns", where)
+        return None
+    if made.roles:  # Path and LABEL are meant as path and label
+        values = {made.roles.get(name, name): value for name, value in values.items()}
     split = as_text(values.get("split")).lower()
     if split and split not in SPLITS:
         made.problems.add("unknown splits", f'{where}: "{split}" is not one of train, val and test')

@@ -1,0 +1,86 @@
+"""The folder of predictions that are not finished: a killed command continues after its last part.
+
+OUT.parts/plan.json    which model and samples, and how many to a part
+OUT.parts/000000.npz   predictions of the first part, written whole or not at all
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from unseen.deploy.predictions import Part, StoredPart, merged, read_sums
+from unseen.deploy.sums import Sums
+from unseen.errors import UnseenError
+from unseen.files import read_json, write_atomically, write_json
+
+PLAN = "plan.json"
+WEIGHTS = ("model.safetensors", "source.safetensors")  # of a run; its estimator follows from them
+
+
+class Journal:
+    """The parts that are done.
+
+    Args:
+        out: the file that all predictions will be written to.
+        plan: model, samples and size of a part.
+        restart: discard parts of an earlier command, whatever they are.
+    """
+
+    def __init__(self, out: Path, plan: dict[str, Any], restart: bool = False) -> None:
+        self.folder = out.with_name(f"{out.name}.parts")
+        self.plan = json.loads(json.dumps(plan))
+        if restart:
+            self.remove()
+        if (self.folder / PLAN).exists():
+            before = read_json(self.folder / PLAN)
+            if changed := [name for name in plan if before.get(name) != self.plan[name]]:
+                raise UnseenError(
+                    f"{self.folder} holds unfinished predictions of another {changed[0]}: finish "
+                    "them with the same options, discard them with --restart, or use another --out"
+                )
+        else:
+            write_json(self.folder / PLAN, self.plan)
+
+    def path(self, number: int) -> Path:
+        return self.folder / f"{number:06d}.npz"
+
+    @property
+    def done(self) -> int:
+        """The number of parts that are done; they are the first ones."""
+        number = 0
+        while self.path(number).exists():
+            number += 1
+        return number
+
+    def write(self, number: int, part: Part) -> None:
+        write_atomically(self.path(number), part.to_bytes())
+
+    def parts(self, count: int) -> Iterator[StoredPart]:
+        """Yield the first parts in order; memory holds one of them."""
+        for number in range(count):
+            yield StoredPart.read(self.path(number))
+
+    def sums(self, count: int) -> dict[str, Sums]:
+        """Return the sums over all samples of each domain."""
+        total: dict[str, Sums] = {}
+        for number in range(count):
+            total = merged(total, read_sums(self.path(number)))
+        return total
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def model_digest(path: Path) -> str:
+    """Return a digest of an exported model, or of the weights and statistics of a run."""
+    digest = hashlib.sha256()
+    for file in [path / name for name in WEIGHTS] if path.is_dir() else [path]:
+        with file.open("rb") as content:
+            while block := content.read(2**20):
+                digest.update(block)
+    return digest.hexdigest()
