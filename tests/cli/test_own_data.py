@@ -89,6 +89,9 @@ def test_commands_without_labels_work_on_a_flat_folder(run, folders, tmp_path):
     assert "accuracy" not in estimated and estimated["n"] == 12
     watched = unseen("monitor", run, *new, "--batch", 4, "--json").json()
     assert watched["batches"] == {"new": 3}
+    watched = unseen("monitor", run, *new, "--json")  # fewer samples than the default batch
+    assert watched.json()["batches"] == {"new": 1} and "new has 12 samples" in watched.stderr
+    assert unseen("monitor", run, *new, "--batch", 13).returncode == 2
     predicted = unseen("predict", run, *new, "--out", tmp_path / "p.csv", "--json").json()
     assert "accuracy" not in predicted
     rows = list(csv.DictReader((tmp_path / "p.csv").open()))

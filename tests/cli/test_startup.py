@@ -41,3 +41,22 @@ def test_summary_of_a_command_is_the_first_sentence_of_its_help(name):
 def test_help_of_a_command_has_its_whole_docstring(capsys):
     app(["score", "--help"], exit_on_error=False, result_action="return_value")
     assert "saves it in the run's folder" in " ".join(capsys.readouterr().out.split())
+
+
+LOGS = """
+import logging
+from unseen.cli import main
+try:
+    main(["--version"])
+except SystemExit:
+    pass
+logging.getLogger("torch").info("statistics of a cache")
+logging.getLogger("torch").warning("careful")
+logging.getLogger("unseen").info("cached")
+"""
+
+
+def test_of_other_packages_only_warnings_are_shown():
+    command = [sys.executable, "-c", LOGS]
+    done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ))
+    assert done.stderr.splitlines() == ["unseen: careful", "unseen: cached"]

@@ -200,6 +200,29 @@ def test_cross_entropy_with_weights_and_smoothing_is_that_of_torch():
     torch.testing.assert_close(loss(logits, y), expected)
 
 
+@pytest.mark.parametrize("name", ["erm", "uncertainty_guided"])
+def test_a_model_that_returns_probabilities_is_warned_of_once_with_the_remedy(name, caplog):
+    """Before the first update; logits, also those that are all positive, are not warned of."""
+    text = "the model returns probabilities"
+    net = METHODS[name](nn.Sequential(TinyNet(), nn.Softmax(1)), sites=["0.conv1"])
+    for _ in range(2):
+        net.step(tiny_batch(6))
+    assert caplog.text.count(text) == 1
+    caplog.clear()
+    remedied = nn.Sequential(TinyNet(), nn.Softmax(1))
+    METHODS[name](remedied, sites=["0.conv1"], output=lambda p: p.clamp_min(1e-9).log()).step(
+        tiny_batch(6)
+    )
+    METHODS[name](nn.Sequential(TinyNet(), nn.Softplus()), sites=["0.conv1"]).step(tiny_batch(6))
+    assert text not in caplog.text
+
+
+def test_probabilities_of_bf16_and_of_pixels_are_recognized(caplog):
+    y = torch.zeros(2, 4, 4, dtype=torch.int64)
+    CrossEntropy().check(torch.randn(2, 10, 4, 4).softmax(1).bfloat16(), y)
+    assert "the model returns probabilities" in caplog.text
+
+
 def test_mixed_cross_entropy_with_equal_weights_is_the_plain_one():
     logits, y = torch.randn(8, 3), torch.tensor([0, 1, 2, -100])
     lam, smoothing = torch.rand(2, 4), torch.rand(2, 4)

@@ -208,6 +208,27 @@ def test_activation_checkpointing_is_refused_where_passes_are_changed(name):
         METHODS[name](model).step(BATCH)
 
 
+class AlwaysRecomputing(nn.Module):
+    """Recomputes in eval mode too, where layers are looked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.block, self.fc = nn.Conv2d(2, 4, 3), nn.Conv2d(4, 4, 3), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(checkpoint(self.block, self.stem(x), use_reentrant=True).mean((2, 3)))
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+def test_reentrant_checkpointing_in_eval_mode_is_refused_too_and_works_for_erm():
+    with pytest.raises(UnseenError, match=r"a block.* ran again.*checkpointing off"):
+        METHODS["uncertainty_guided"](AlwaysRecomputing(), sites="auto").step(BATCH)
+    net = ERM(AlwaysRecomputing(), embedding="auto", lr=0.1)
+    before = net.model.block.weight.detach().clone()
+    net.step(BATCH)
+    assert net.embedding == "fc:input" and not torch.equal(before, net.model.block.weight)
+
+
 def test_activation_checkpointing_works_for_erm():
     nets = [ERM(model, lr=0.1) for model in same_weights(Recomputing(), Recomputing())]
     nets[1].model.eval()  # not recomputed

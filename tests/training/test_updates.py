@@ -343,6 +343,13 @@ def test_loader_with_its_own_generator_resumes_in_its_order(tmp_path):
     assert torch.equal(weights(resumed), weights(whole))
 
 
+def test_score_of_all_training_data_is_0_after_averaging_in_16_bits():
+    """Statistics and scores use the same weights and the same precision."""
+    net = fit(make("uncertainty_guided"), ema=0.9, amp="bf16").net
+    x = torch.cat([batch[0] for batch in DataLoader(images(), 8)])
+    assert net.domain_score(x) < 1e-5 < net.domain_score(x[:8]) < net.domain_score(x + 5)
+
+
 def test_checkpoint_of_another_fit_is_refused(tmp_path):
     file = tmp_path / "fit.safetensors"
     fit(make("erm"), checkpoint=file)
@@ -350,6 +357,12 @@ def test_checkpoint_of_another_fit_is_refused(tmp_path):
         fit(make("erm"), checkpoint=file, resume=True, steps=7)
     with pytest.raises(UnseenError, match="was written with method = erm"):
         fit(make("pgd"), checkpoint=file, resume=True)
+    changes = {"ema": 0.9, "amp": "bf16", "clip": 1.0, "augment": lambda x: x}
+    for name, value in changes.items():
+        with pytest.raises(UnseenError, match=f"was written with {name} = .*now it is"):
+            fit(make("erm"), checkpoint=file, resume=True, **{name: value})
+    with pytest.raises(UnseenError, match=r"was written with label_smoothing = 0\.0, now it is 0"):
+        fit(make("erm", label_smoothing=0.1), checkpoint=file, resume=True)
     own = tmp_path / "own.safetensors"
     fit(make("erm", optimizer=lambda params: torch.optim.SGD(params, lr=0.1)), checkpoint=own)
     faster = make("erm", optimizer=lambda params: torch.optim.SGD(params, lr=0.5))

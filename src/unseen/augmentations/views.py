@@ -58,6 +58,10 @@ class Views:
             own = [steps] if count == 1 else [[]] + [steps] * (count - 1)
         self.plan = [[make_step(step) for step in view] for view in own]
 
+    def describe(self) -> list[list[dict[str, Any]]]:
+        """Return name and settings of the augmentations of each view, for a checkpoint."""
+        return [[{"name": s.name or "own", **s.settings} for s in view] for view in self.plan]
+
     def __call__(self, batch: Batch) -> Batch:
         batch = batch if isinstance(batch, Batch) else Batch.of(batch)
         made = [_apply_all(steps, batch) for steps in self.plan]

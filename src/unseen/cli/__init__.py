@@ -143,7 +143,8 @@ app = make_app(summaries=False)
 def main(tokens: Sequence[str] | None = None) -> None:
     """Run the command line on `tokens`, by default `sys.argv[1:]`; exit with 2 on bad input."""
     ours, tokens = tokens is None, sys.argv[1:] if tokens is None else tokens
-    logging.basicConfig(level=logging.INFO, format="unseen: %(message)s", stream=sys.stderr)
+    logging.basicConfig(format="unseen: %(message)s", stream=sys.stderr)
+    logging.getLogger("unseen").setLevel(logging.INFO)  # of other packages, warnings only
     keep_freed_memory()
     json_only = stdout_for_results_only(for_good=ours)  # the process ends with this command
     try:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from unseen.cli.arguments import (
     Count,
+    CountOrNone,
     Device,
     Flag,
     Json,
@@ -24,6 +25,8 @@ from unseen.deploy.open_scorer import is_exported, open_scorer
 from unseen.deploy.stream_monitor import StreamMonitor
 from unseen.errors import UnseenError
 
+BATCH = 64
+
 
 def monitor(
     run: RunOrModel,
@@ -32,7 +35,7 @@ def monitor(
     then: str | None = None,
     stdin: Annotated[bool, Flag] = False,
     state: Path | None = None,
-    batch: Count = 64,
+    batch: CountOrNone = None,
     memory: Count = 20,
     false_alarm_rate: float = 0.01,
     false_alarms_per_thousand: float | None = None,
@@ -62,7 +65,7 @@ def monitor(
     state
         File that keeps the stream of --stdin; a stream that was killed continues from it.
     batch
-        Samples in a batch.
+        Samples in a batch; by default 64, or all of a domain that has fewer.
     memory
         Length of the slow score in batches; it detects a drift too small for one batch to show.
     false_alarm_rate
@@ -97,7 +100,7 @@ def monitor(
     make = partial(
         StreamMonitor,
         scorer,
-        batch=batch,
+        batch=BATCH if batch is None else batch,
         memory=memory,
         false_alarm_rate=false_alarm_rate,
         false_alarms_per_thousand=rate,

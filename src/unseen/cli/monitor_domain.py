@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from unseen.api import Batch, Domain
+from unseen.cli.monitor import BATCH
 from unseen.cli.options import RunData, emit, only_domain, say, task_of
 from unseen.detection.monitor import Reading
 from unseen.errors import UnseenError
@@ -32,13 +33,12 @@ def monitor_domain(
     json_: bool,
 ) -> None:
     """Stream the samples of a domain, or of one after the other, through a run."""
-    batch = settings["batch"]
     chosen_task = task_of(Run(run), task, own)
     domain = only_domain(chosen_task, domain)
     check_seed(seed)
     domains = [chosen_task.domain(name) for name in (domain, then) if name is not None]
-    for chosen in domains:
-        _check_batch(chosen, batch)
+    batch = _batch_size(domains, settings["batch"])
+    settings = {**settings, "batch": batch}
     stream = open_monitor(run, chosen_task, device=device, verdicts=verdicts, **settings)
     detector = stream.detector
     if not detector.reads_learned_noise:
@@ -69,21 +69,29 @@ def monitor_domain(
 
 def _batches(domain: Domain, size: int, seed: int) -> Iterator[Batch]:
     """Yield the domain's samples in random order, in full batches; files may be sorted by class."""
-    data = load_split(domain, "test")
-    total = _check_batch(domain, size)
+    data, total = load_split(domain, "test"), _samples_of(domain)
     order = torch.randperm(total, generator=torch.Generator().manual_seed(seed))
     for part in order[: total // size * size].split(size):
         yield take(data, part)
 
 
-def _check_batch(domain: Domain, size: int) -> int:
-    """Return the number of the domain's samples, or raise if a batch has more."""
-    total = len(load_split(domain, "test"))  # type: ignore[arg-type]
+def _batch_size(domains: list[Domain], size: int | None) -> int:
+    """Return the size of the batches; raise if a domain has fewer samples than was asked for."""
+    smallest = min(domains, key=_samples_of)
+    total = _samples_of(smallest)
+    if size is None:
+        if total < BATCH:
+            say(f"{smallest.name} has {total} samples: batches of {total}, not of {BATCH}")
+        return min(BATCH, total)
     if not 1 <= size <= total:
         raise UnseenError(
-            f"--batch must lie between 1 and the {total} samples of {domain.name}, not {size}"
+            f"--batch must lie between 1 and the {total} samples of {smallest.name}, not {size}"
         )
-    return total
+    return size
+
+
+def _samples_of(domain: Domain) -> int:
+    return len(load_split(domain, "test"))  # type: ignore[arg-type]
 
 
 def _line(domain: str, r: Reading) -> str:

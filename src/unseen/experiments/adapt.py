@@ -63,7 +63,10 @@ class Plan:
         kind = adaptation_named(by)
         construct_settings(kind.settings_of(), settings, f"settings of {by}", by)
         if cls.needs_labels(by) and shots is None:
-            raise UnseenError(f"{by} needs labels: give their number per class, e.g. --shots 7")
+            raise UnseenError(
+                f"{by} needs labels: give their number per class, e.g. --shots 7; without labels, "
+                "adapt --with a method that needs none, see unseen adaptations"
+            )
         if not cls.needs_labels(by) and shots is not None:
             raise UnseenError(f"{by} learns from {kind.needs}: omit --shots")
         if shots is not None:

@@ -249,3 +249,17 @@ def describe_type(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"a {type(value).__name__} of {len(value)}"
     return type(value).__name__
+
+
+@torch.no_grad()
+def warn_of_probabilities(output: Tensor) -> None:
+    """Warn if every sample's outputs are a distribution over the classes, not logits."""
+    if output.shape[1] < 2 or not bool((output >= 0).all()):
+        return
+    if bool((output.float().sum(1) - 1).abs().max() < 0.01):  # bf16 rounds to three digits
+        log.warning(
+            "the model returns probabilities: its outputs are between 0 and 1 and sum to 1. The "
+            "loss takes logits; a second softmax makes training slow and the confidence low. "
+            "Remove the softmax from the end of the model, or give the method "
+            "output=lambda p: p.clamp_min(1e-9).log()"
+        )

@@ -20,7 +20,7 @@ from unseen.errors import SampleError, UnseenError
 from unseen.functional.losses import cross_entropy
 from unseen.functional.mixup import mix_targets, mixed_loss, smooth_binary
 from unseen.nn.calls import Output, logits_from
-from unseen.nn.inputs import check_targets
+from unseen.nn.inputs import check_targets, warn_of_probabilities
 from unseen.user_code import describe_error, describe_failure
 
 LossName = Literal["cross_entropy", "bce", "mse", "huber"]
@@ -87,6 +87,7 @@ class CrossEntropy(Objective):
         label_smoothing: float = 0.0,
     ) -> None:
         super().__init__("cross_entropy", ignore)
+        self._has_seen_output = False
         self.label_smoothing = check_fraction("label_smoothing", label_smoothing, zero=True)
         if class_weights is not None:
             if isinstance(class_weights, Tensor) or hasattr(class_weights, "tolist"):
@@ -107,6 +108,9 @@ class CrossEntropy(Objective):
                 f"class_weights has {len(self.class_weights)} numbers, the model has "
                 f"{output.shape[1]} outputs: give one for each class"
             )
+        if not self._has_seen_output:
+            self._has_seen_output = True
+            warn_of_probabilities(output)
 
     def mean(self, output: Tensor, y: Tensor) -> Tensor:
         return cross_entropy(output, y, self.ignore) if self.plain else self._loss(output, y)

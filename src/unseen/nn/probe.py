@@ -95,9 +95,19 @@ def probe_model(
         check_logits(logits, seen.samples)
         seen.classes = logits.shape[1]
         if logits.requires_grad:
-            gradients = torch.autograd.grad(logits.sum(), list(anchors.values()), allow_unused=True)
-            seen.reaching = {n for n, g in zip(anchors, gradients, strict=True) if g is not None}
+            seen.reaching = _reaching(logits, anchors)
     return seen
+
+
+def _reaching(logits: Tensor, anchors: dict[str, Tensor]) -> set[str]:
+    """Return the names of the anchors that the logits have a gradient in."""
+    try:
+        gradients = torch.autograd.grad(logits.sum(), list(anchors.values()), allow_unused=True)
+    except RuntimeError as error:
+        if "checkpoint" not in str(error):
+            raise
+        return set(anchors)  # reentrant checkpointing hides it; `recomputed_layer` finds that
+    return {name for name, g in zip(anchors, gradients, strict=True) if g is not None}
 
 
 def find_site(seen: Probe, model: nn.Module) -> str:

@@ -135,7 +135,7 @@ def fit(
     history, batches = History(net), RepeatedLoader(loader)
     schedule = "constant" if schedule is None else schedule
     updates = Updates(net, loop, _check_schedule(schedule))
-    saved = FitCheckpoint(file, net, updates, history, batches, schedule)
+    saved = FitCheckpoint(file, net, updates, history, batches, schedule, viewed)
     first = saved.restore(resume)
     for warning in net.warnings(total - first):
         log.warning(warning)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from unseen.api import Method
+from unseen.augmentations.views import Views
 from unseen.errors import UnseenError
 from unseen.files import write_atomically
 from unseen.nn.tensor_files import read_metadata, read_tensors, tensor_bytes
@@ -35,6 +36,7 @@ class FitCheckpoint:
         history: History,
         batches: RepeatedLoader,
         schedule: Schedule,
+        views: Views,
     ) -> None:
         self.path, self.net, self.updates = path, net, updates
         self.history, self.batches = history, batches
@@ -43,6 +45,7 @@ class FitCheckpoint:
             **{"method": net.name, "schedule": name, "settings": plain(net.settings())},
             **{n: getattr(updates.loop, n) for n in ("steps", "clip", "ema", "amp")},
             "learning rates": _rates(net),
+            "augment": plain(views.describe()),
         }
 
     def due_at(self, step: int) -> bool:
@@ -91,12 +94,17 @@ class FitCheckpoint:
     def _check_settings(self, path: Path, metadata: dict[str, str]) -> None:
         try:
             before = json.loads(metadata["settings"])
-            before.setdefault("learning rates", self.settings["learning rates"])  # a newer entry
+            for newer in ("learning rates", "augment"):
+                before.setdefault(newer, self.settings[newer])
             pairs = {name: (before[name], value) for name, value in self.settings.items()}
         except (KeyError, ValueError, TypeError) as error:
             raise UnseenError(f"{path} is not a complete checkpoint: no settings") from error
         for name, (old, new) in pairs.items():
-            if old != json.loads(json.dumps(new)):
+            new = json.loads(json.dumps(new))
+            if name == "settings" and old != new:  # of the method: name the one that differs
+                name = next(n for n in {**old, **new} if old.get(n) != new.get(n))
+                old, new = old.get(name), new.get(name)
+            if old != new:
                 raise UnseenError(
                     f"{path} was written with {name} = {old}, now it is {new}: repeat the "
                     "settings it was started with, or name another file"
