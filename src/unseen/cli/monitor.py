@@ -21,7 +21,7 @@ from unseen.cli.arguments import (
 )
 from unseen.cli.output import results
 from unseen.deploy.line_stream import LineStream, json_line
-from unseen.deploy.open_scorer import is_exported, open_scorer
+from unseen.deploy.scorers import is_exported, open_scorer
 from unseen.deploy.stream_monitor import StreamMonitor
 from unseen.errors import UnseenError
 

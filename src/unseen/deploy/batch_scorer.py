@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from unseen.deploy.open_scorer import open_scorer
+from unseen.deploy.scorers import open_scorer
 from unseen.deploy.reductions import Array
 from unseen.deploy.seen import Seen
 from unseen.deploy.sums import RowSample, Sums
