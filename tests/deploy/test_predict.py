@@ -244,3 +244,16 @@ def test_smallest_numbers_are_those_of_a_sort():
         wanted = np.zeros(350, bool)
         wanted[order[:k]] = True
         np.testing.assert_array_equal(chosen, wanted)
+
+
+def test_summary_breaks_no_word_on_a_terminal_of_80_columns(capsys, monkeypatch):
+    from unseen.cli.predict import _show
+
+    monkeypatch.setenv("COLUMNS", "80")
+    row = {
+        "n": 80, "verdict": "failing", "times_threshold": 26.71, "alarm": True,
+        "predicted_accuracy": 0.543, "interval": [0.434, 1.0], "accuracy": 0.5,
+    }  # fmt: skip
+    _show({**row, "out": "p.csv", "domains": {"camera-1": row, "camera-2": row}})
+    words = capsys.readouterr().out.split()
+    assert {"threshold", "predicted", "accuracy,", "interval)", "failing", "camera-2"} <= set(words)

@@ -110,14 +110,15 @@ def _show(result: dict[str, Any]) -> None:
     rows = {**result["domains"], **every}
     predicted = result["predicted_accuracy"] is not None
     labelled = any("accuracy" in row for row in rows.values())
-    header += ["predicted accuracy, %", "interval, 90 %"] * predicted + ["accuracy, %"] * labelled
+    header += ["predicted accuracy, % (90 % interval)"] * predicted + ["accuracy, %"] * labelled
     table = []
     for name, row in rows.items():
         cells = [name, row["n"], row["verdict"], f"{row['times_threshold']:.2f}"]
         cells.append("yes" if row["alarm"] else "no")
         if predicted:
             low, high = row["interval"]
-            cells += [percent(row["predicted_accuracy"]), f"{percent(low)} to {percent(high)}"]
+            between = f"({percent(low)} to {percent(high)})"
+            cells.append(f"{percent(row['predicted_accuracy'])} {between}")
         if labelled:
             cells.append(percent(row["accuracy"]) if "accuracy" in row else "")
         table.append(cells)

@@ -53,6 +53,7 @@ class ServedRun:
             try:
                 if fingerprint_of(self.path) == self.current.fingerprint:
                     self.problem = None
+                    _log.info("%s: unchanged", self.name)
                     return "unchanged"
                 new = self._load()
             except Exception as error:
