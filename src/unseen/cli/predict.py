@@ -16,9 +16,9 @@ from unseen.cli.arguments import (
     TaskWord,
 )
 from unseen.cli.output import emit
-from unseen.deploy.scorers import is_exported, open_scorer
 from unseen.deploy.predict import PART, predict_samples
 from unseen.deploy.samples import open_samples
+from unseen.deploy.scorers import is_exported, open_scorer
 from unseen.errors import UnseenError
 from unseen.report.tables import percent, show
 

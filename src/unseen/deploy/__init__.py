@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from unseen.deploy.batch_scorer import BatchScorer, merge_sums
 from unseen.deploy.onnx_detector import OnnxDetector
-from unseen.deploy.scorers import open_scorer
 from unseen.deploy.scorer import Scorer
+from unseen.deploy.scorers import open_scorer
 from unseen.deploy.seen import Seen
 from unseen.deploy.stream_monitor import StreamMonitor
 from unseen.deploy.sums import Sums

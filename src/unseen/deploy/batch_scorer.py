@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from unseen.deploy.scorers import open_scorer
 from unseen.deploy.reductions import Array
+from unseen.deploy.scorers import open_scorer
 from unseen.deploy.seen import Seen
 from unseen.deploy.sums import RowSample, Sums
 from unseen.errors import UnseenError
