@@ -123,6 +123,39 @@ def test_damaged_snapshot_is_named(scorer, tmp_path):
         streams(scorer, tmp_path)
 
 
+def flipped(content, place):
+    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+
+
+@pytest.mark.parametrize("place", [0, 300])  # the length of the first record, its numbers
+def test_damage_before_complete_records_is_named_and_nothing_is_cut(
+    scorer, entries, tmp_path, place
+):
+    write(streams(scorer, tmp_path), entries)
+    path = tmp_path / "run.journal"
+    path.write_bytes(content := flipped(path.read_bytes(), place))
+    with pytest.raises(UnseenError, match=r"run\.journal is damaged after 0 records"):
+        streams(scorer, tmp_path)
+    assert path.read_bytes() == content
+
+
+def test_zeros_after_a_power_cut_are_cut(scorer, entries, tmp_path):
+    found = streams(scorer, tmp_path)
+    write(found, entries)
+    with (tmp_path / "run.journal").open("ab") as file:
+        file.write(bytes(64))
+    assert summary(streams(scorer, tmp_path)) == summary(found)
+
+
+def test_changed_number_of_a_snapshot_is_named(scorer, entries, tmp_path):
+    found = streams(scorer, tmp_path)
+    write(found, entries, snapshot_after=len(entries) - 1)
+    path = tmp_path / "run.snapshot"
+    path.write_bytes(flipped(path.read_bytes(), -1 % path.stat().st_size))
+    with pytest.raises(UnseenError, match=r"run\.snapshot is damaged"):
+        streams(scorer, tmp_path)
+
+
 class Process:
     """`unseen serve` as a process of its own."""
 

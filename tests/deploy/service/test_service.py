@@ -14,7 +14,9 @@ from light_task import samples
 from live_service import npy, png, reason_of, running
 
 from unseen.deploy import open_scorer
-from unseen.deploy.service.settings import Watching
+from unseen.deploy.service.limits import Limits
+from unseen.deploy.service.settings import Batching, Watching
+from unseen.errors import UnseenError
 
 WINDOW = 20
 
@@ -163,6 +165,29 @@ def test_domain_can_be_forgotten(client):
     assert client.send("DELETE", "/domains/gone").json() == {"forgotten": "gone"}
     assert client.send("DELETE", "/domains/gone").status_code == 404
     assert 'domain="gone",run="light"} 0.0' not in client.get("/metrics").text
+    client.arrays(batch()[:1], domain="site/lab")
+    assert client.send("DELETE", "/domains/site%2Flab").json() == {"forgotten": "site/lab"}
+
+
+def test_domains_that_arrive_together_are_no_more_than_allowed(folder):
+    limits, together = Limits(max_domains=3), Batching(max_wait=1000.0, max_batch=12)
+    with running([folder / "light.onnx"], limits=limits, batching=together) as other:
+
+        def status(i):
+            headers = {"Content-Type": "application/x-npy", "domain": f"d{i}"}
+            return other.post("/predict", data=npy(batch()[:1]), headers=headers).status_code
+
+        with ThreadPoolExecutor(12) as pool:
+            found = sorted(pool.map(status, range(12)))
+        assert found == [200] * 3 + [503] * 9
+        assert len(other.get("/state").json()["domains"]) == 3
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf")])
+def test_time_to_stop_must_be_a_number(folder, seconds):
+    found = pytest.raises(UnseenError, match="stop_seconds")
+    with found, running([folder / "light.onnx"], stop_seconds=seconds):
+        pass
 
 
 def test_reload_keeps_the_old_run_if_the_new_one_is_bad(client, folder, own_export):

@@ -23,7 +23,7 @@ from unseen.deploy.service.limits import Limits
 from unseen.deploy.service.loaded_run import Ask, LoadedRun
 from unseen.deploy.service.metrics import Metrics
 from unseen.deploy.service.page_state import page_state
-from unseen.deploy.service.payloads import payload_of
+from unseen.deploy.service.payloads import Payload, payload_of
 from unseen.deploy.service.problems import Problem, invalid
 from unseen.deploy.service.runs import ServedRun
 from unseen.deploy.service.schemas import BODY, PREDICTED, PROBLEMS, SCORED
@@ -76,16 +76,17 @@ class Service:
         else:
             parts = [Part(body, kind, "the body")]
         small = len(body) <= SMALL and kind != "multipart/form-data" and kind[:6] != "image/"
-        if small:
-            ask = self._read(parts, verb, name, loaded)
-        else:  # decoding takes long enough to keep other requests waiting
-            ask = await asyncio.to_thread(self._read, parts, verb, name, loaded)
+        payload = await _run(self._payload, parts, at_once=small)
+        small = small and payload.kind != "images"  # few bytes, also in JSON, may be many pixels
+        ask = await _run(self._read, payload, verb, name, loaded, at_once=small)
         return json_response(await loaded.ask(ask))
 
-    def _read(self, parts: list[Part], verb: Any, domain: str, loaded: LoadedRun) -> Ask:
+    def _payload(self, parts: list[Part]) -> Payload:
         if not any(part.content for part in parts):
             raise invalid("the body is empty: send samples")
-        payload = payload_of(parts, self.limits)
+        return payload_of(parts, self.limits)
+
+    def _read(self, payload: Payload, verb: Any, domain: str, loaded: LoadedRun) -> Ask:
         try:
             x = inputs_of(payload, loaded.scorer.reader)
         except Problem as problem:
@@ -122,7 +123,7 @@ class Service:
             """Judge samples of one domain together; no stream changes."""
             return await self.ask(request, "score", run, None)
 
-        @app.delete("/domains/{domain}", responses=PROBLEMS)
+        @app.delete("/domains/{domain:path}", responses=PROBLEMS)
         async def forget(domain: str, run: RunName = None) -> Any:
             """Forget the stream of a domain."""
             loaded = self.run_named(run).current
@@ -179,6 +180,11 @@ class Service:
             ("/page.js", "page.js", "text/javascript"),
         ):
             app.add_api_route(path, _file(name, kind), include_in_schema=False)
+
+
+async def _run(function: Callable[..., Any], *args: Any, at_once: bool) -> Any:
+    """Call a function; in another thread if it takes long enough to keep other requests waiting."""
+    return function(*args) if at_once else await asyncio.to_thread(function, *args)
 
 
 def domain_name(request: Request, given: str | None) -> str:

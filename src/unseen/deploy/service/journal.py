@@ -51,41 +51,64 @@ class Journal:
         self.size = 0
 
     def read(self) -> tuple[bytes | None, list[bytes]]:
-        """Return the snapshot and the complete records; cut what follows them."""
+        """Return the snapshot and the complete records; cut what a kill left after them."""
         snapshot = self.snapshot.read_bytes() if self.snapshot.is_file() else None
         content = self.journal.read_bytes() if self.journal.is_file() else b""
         records = list(_records(content))
         length = sum(map(len, records)) + HEAD.size * len(records)
         if length != len(content):
+            if _has_record(content[length:]):  # a record was synced before the next one began
+                raise UnseenError(
+                    f"{self.journal} is damaged after {len(records)} records, and complete ones "
+                    "follow: restore it from a copy, or move it away to begin again"
+                )
             write_atomically(self.journal, content[:length])
         self.size = length
         return snapshot, records
 
 
-def pack(about: dict[str, Any], arrays: dict[str, Array], *, framed: bool = False) -> bytes:
-    """Return JSON and arrays as bytes; `framed` with length and checksum, for a journal."""
+def pack(about: dict[str, Any], arrays: dict[str, Array]) -> bytes:
+    """Return JSON and arrays as bytes, after their length and checksum."""
     whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     whole[ABOUT] = np.frombuffer(json.dumps(about).encode(), np.uint8)
     content = save(whole)
-    return HEAD.pack(len(content), zlib.crc32(content)) + content if framed else content
+    return HEAD.pack(len(content), zlib.crc32(content)) + content
 
 
 def unpack(content: bytes, place: Path) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Return what `pack` got."""
+    """Return what `pack` got, from a record; also from one without length and checksum."""
     try:
-        arrays = load(content)
+        # Snapshots of older versions have no checksum; a damaged one is no safetensors either.
+        arrays = load(record_at(content, 0) or content)
         about = json.loads(arrays.pop(ABOUT).tobytes())
     except (SafetensorError, ValueError, KeyError) as error:
         raise UnseenError(f"{place} is damaged: {error}; move it away to begin again") from error
     return about, arrays
 
 
+def record_at(content: bytes, start: int) -> bytes | None:
+    """Return the complete record whose length begins there, without length and checksum."""
+    if start < 0 or start + HEAD.size > len(content):
+        return None
+    length, checksum = HEAD.unpack_from(content, start)
+    record = content[start + HEAD.size : start + HEAD.size + length]
+    # Zeros, which a power cut can leave, are not a record of length 0.
+    whole = 0 < length == len(record) and zlib.crc32(record) == checksum
+    return record if whole else None
+
+
 def _records(content: bytes) -> Iterator[bytes]:
     start = 0
-    while start + HEAD.size <= len(content):
-        length, checksum = HEAD.unpack_from(content, start)
-        record = content[start + HEAD.size : start + HEAD.size + length]
-        if len(record) != length or zlib.crc32(record) != checksum:
-            return
+    while (record := record_at(content, start)) is not None:
         yield record
-        start += HEAD.size + length
+        start += HEAD.size + len(record)
+
+
+def _has_record(content: bytes) -> bool:
+    """Return whether a complete record begins anywhere: safetensors starts with size and '{'."""
+    place = content.find(b"{")
+    while place >= 0:
+        if record_at(content, place - HEAD.size - 8) is not None:
+            return True
+        place = content.find(b"{", place + 1)
+    return False

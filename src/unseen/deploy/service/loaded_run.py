@@ -77,13 +77,7 @@ class LoadedRun:
 
     async def ask(self, ask: Ask) -> dict[str, Any]:
         """Answer a request; raise Problem if that is not possible."""
-        known = self.streams.by_domain
-        is_new = ask.verb == "predict" and ask.domain not in known
-        if is_new and len(known) >= self.limits.max_domains:
-            raise overloaded(
-                f"{len(known)} domains are watched, at most {self.limits.max_domains} may: "
-                "DELETE /domains/NAME, or raise --max-domains"
-            )
+        self._check_domains(ask)
         try:
             answer: dict[str, Any] = await self.batcher.submit(
                 ask, _count(ask.x), self.limits.answer_seconds
@@ -91,6 +85,15 @@ class LoadedRun:
         except UnseenError as error:
             raise invalid(self.public(str(error))) from None
         return answer
+
+    def _check_domains(self, ask: Ask) -> None:
+        known = self.streams.by_domain
+        is_new = ask.verb == "predict" and ask.domain not in known
+        if is_new and len(known) >= self.limits.max_domains:
+            raise overloaded(
+                f"{len(known)} domains are watched, at most {self.limits.max_domains} may: "
+                "DELETE /domains/NAME, or raise --max-domains"
+            )
 
     async def forget(self, domain: str) -> dict[str, Any]:
         """Forget the stream of a domain."""
@@ -162,6 +165,7 @@ class LoadedRun:
         return outcomes
 
     def _answer(self, ask: Ask, seen: Seen, entries: list[Entry]) -> dict[str, Any]:
+        self._check_domains(ask)  # again: requests that waited with this one may have added some
         _check_finite(seen)
         rows = predictions_of(seen, self.scorer.labels, self.scorer.classes)
         answer: dict[str, Any] = {"run": self.name, "n": len(rows)}

@@ -60,6 +60,7 @@ def serve(
     """
     check_int("recent", settings.recent, 0)
     check_number("reload_seconds", settings.reload_seconds, 0.01)
+    check_number("stop_seconds", settings.stop_seconds, 0)
     if settings.token == "":
         raise UnseenError("UNSEEN_TOKEN is empty: set a token, or unset it")
     with contextlib.ExitStack() as stack:

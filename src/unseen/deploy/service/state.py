@@ -52,13 +52,13 @@ class Streams:
         self.number += 1
         about = [[e.domain, e.time, len(e.seen.scores)] for e in entries]
         arrays = _arrays_of([e.seen for e in entries])
-        return pack({"number": self.number, "entries": about}, arrays, framed=True)
+        return pack({"number": self.number, "entries": about}, arrays)
 
     def forget(self, domain: str) -> bytes:
         """Remove a domain; return the record of it."""
         self.by_domain.pop(domain, None)
         self.number += 1
-        return pack({"number": self.number, "forget": domain}, {}, framed=True)
+        return pack({"number": self.number, "forget": domain}, {})
 
     def snapshot(self) -> bytes:
         """Return everything, as of the last record."""
