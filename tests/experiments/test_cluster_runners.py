@@ -57,7 +57,7 @@ def examples():
 
 
 @pytest.fixture(scope="module")
-def reference(tmp_path_factory, examples):
+def reference(tmp_path_factory, examples, quick_estimators):
     """The folder of the grid, run by processes of this machine."""
     folder = tmp_path_factory.mktemp("local")
     assert run_grid(read_grid(make_grid(folder)), workers=2, quiet=True)["failed"] == {}
@@ -164,6 +164,27 @@ def test_ray_data_takes_batch_scorer_as_it_is(cluster, reference):
     assert merged.n == 100
     whole = here.scorer.judge(here.scorer.observe(x))
     assert here.scorer.judge(merged).score == pytest.approx(whole.score, rel=1e-6)
+
+
+def test_predict_on_ray_and_in_processes_equals_one_process(cluster, reference, tmp_path):
+    run, task = reference / "runs/erm-default-seed0", ("--task", "your_own_task:waves")
+    words = ("predict", run, *task, "--domain", "hall", "--part", 64, "--reject-rate", 0.1)
+    places = {
+        "here": (),
+        "processes": ("--workers", 2),
+        "ray": ("--on", "ray", "--address", "auto"),
+    }
+    results = {}
+    for name, more in places.items():
+        out = tmp_path / name / "predictions.csv"
+        out.parent.mkdir()
+        results[name] = unseen(*words, *more, "--out", out, "--json").json()
+        assert results[name].pop("out") == str(out) and results[name]["n"] == 300
+        assert [path.name for path in out.parent.iterdir() if path.suffix] == ["predictions.csv"]
+    for name in ("processes", "ray"):
+        assert results[name] == results["here"]
+        files = [tmp_path / at / "predictions.csv" for at in (name, "here")]
+        assert files[0].read_bytes() == files[1].read_bytes()
 
 
 class LosingANode(RayRunner):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from unseen.cli.options import Count, CountOrNone
+from unseen.cli.arguments import Count, CountOrNone
 from unseen.errors import UnseenError
 from unseen.experiments.runners.jobs import Runner
 from unseen.experiments.runners.local import LocalRunner

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from unseen.cli.arguments import (
     Count,
+    CountOrNone,
     Device,
     Flag,
     Json,
@@ -15,8 +19,10 @@ from unseen.cli.arguments import (
     RunOrModel,
     TaskWord,
 )
+from unseen.cli.cluster_options import Cluster, ClusterOptions, make_runner
 from unseen.cli.output import emit
 from unseen.deploy.predict import PART, predict_samples
+from unseen.deploy.predict_shards import Opener, Shards
 from unseen.deploy.samples import open_samples
 from unseen.deploy.scorers import is_exported, open_scorer
 from unseen.errors import UnseenError
@@ -36,6 +42,8 @@ def predict(
     tolerance: float = 0.05,
     false_alarm_rate: float = 0.01,
     part: Count = PART,
+    workers: CountOrNone = None,
+    cluster: Cluster = None,
     restart: Annotated[bool, Flag] = False,
     task: TaskWord = None,
     own: OwnData = None,
@@ -62,32 +70,58 @@ def predict(
         Rate at which domains like the source are called shifted, or failing.
     part
         Samples that are saved together; a kill loses at most one part.
+    workers
+        Shards of parts to predict at a time, one process each. By default 1 on this machine, all
+        that fit on a cluster.
     restart
         Discard what an interrupted command has left, and begin again.
     """
-    scorer, samples = _open(run, domain, task, own or RunData(), device, false_alarm_rate)
-    result = predict_samples(
-        scorer,
-        samples,
-        out,
-        reject_rate=reject_rate,
-        tolerance=tolerance,
-        part=part,
-        restart=restart,
-    )
+    opener = partial(_open, run, domain, task, own or RunData(), device, false_alarm_rate)
+    scorer, samples = opener()
+    with _shards(opener, workers, cluster) as shards:
+        result = predict_samples(
+            scorer,
+            samples,
+            out,
+            reject_rate=reject_rate,
+            tolerance=tolerance,
+            part=part,
+            restart=restart,
+            shards=shards,
+        )
     if not emit(result, json_):
         _show(result)
 
 
+@contextmanager
+def _shards(
+    opener: Opener, workers: int | None, cluster: ClusterOptions | None
+) -> Iterator[Shards | None]:
+    """Yield where the parts are predicted; None is this process."""
+    options = cluster or ClusterOptions()
+    if options == ClusterOptions() and workers in (None, 1):
+        yield None
+        return
+    with make_runner(options, workers, default=1) as runner:
+        yield Shards(runner, partial(opener, threads=options.cpus))
+
+
 def _open(
-    path: Path, domain: str | None, task: str | None, own: RunData, device: str, rate: float
+    path: Path,
+    domain: str | None,
+    task: str | None,
+    own: RunData,
+    device: str,
+    rate: float,
+    threads: int | None = None,
 ) -> tuple[Scorer, Samples]:
     """Return the model, and the samples: of a domain of its task, or of --data."""
     if is_exported(path) and (domain is not None or own.data is None):
         raise UnseenError(f"{path} is an exported model: name files to predict, --data, alone")
     if own.data is not None and domain is None:
         code = {"model": own.model, "method": own.method, "trust_code": own.trust_code}
-        scorer = open_scorer(path, rate=rate, device=device, task=task, **code)  # type: ignore[arg-type]
+        given: dict[str, Any] = {**code, "threads": threads, "device": device}
+        scorer = open_scorer(path, rate=rate, task=task, **given)
         return scorer, open_samples(own.data, scorer.reader, _class_names(scorer))
     from unseen.cli.options import only_domain, task_of
     from unseen.deploy.scorer_of_run import scorer_of_run

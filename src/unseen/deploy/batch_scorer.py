@@ -14,7 +14,6 @@ from __future__ import annotations
 import inspect
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial, reduce
 from os import PathLike
 from typing import Any
@@ -24,7 +23,7 @@ import numpy as np
 from unseen.deploy.reductions import Array
 from unseen.deploy.scorers import open_scorer
 from unseen.deploy.seen import Seen
-from unseen.deploy.sums import RowSample, Sums
+from unseen.deploy.sums import Sums
 from unseen.errors import UnseenError
 
 Batch = Mapping[str, Array]
@@ -143,11 +142,8 @@ def sums_of(seen: Seen, numbers: Array) -> Sums:
             f"the numbers of {seen.n} samples must be {seen.n} whole numbers, not an array of "
             f"{numbers.dtype} and shape {numbers.shape}"
         )
-    sums = Sums.of(seen)
-    rows = np.zeros((seen.n, 0, 0), np.float32) if seen.rows is None else seen.rows
     order = np.argsort(numbers, kind="stable")
-    sample = RowSample(numbers[order].astype(np.uint64), rows[order]).limited()
-    return replace(sums, sample=sample)
+    return Sums.of(seen.take(order), numbers[order])
 
 
 def sums_to_bytes(sums: Sums) -> bytes:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from unseen.checks import check_int, check_number
+from unseen.deploy.predict_shards import Shards
 from unseen.deploy.prediction_journal import Journal, model_digest
 from unseen.deploy.prediction_table import check_ending, table_file
 from unseen.deploy.predictions import StoredPart, map_name, predict_part
@@ -43,6 +44,7 @@ def predict_samples(
     part: int = PART,
     restart: bool = False,
     progress: bool = True,
+    shards: Shards | None = None,
 ) -> dict[str, Any]:
     """Write a row for each sample to CSV, JSON lines or Parquet; return a summary with verdicts.
 
@@ -54,6 +56,7 @@ def predict_samples(
         tolerance: loss of accuracy against the source that is still fine.
         part: samples that are written together.
         restart: discard the parts of an interrupted call.
+        shards: predict the parts in several processes or on a cluster; the result is the same.
     """
     check_ending(out)
     if check_number("reject_rate", reject_rate, 0) >= 1:
@@ -71,7 +74,10 @@ def predict_samples(
     journal = Journal(out, plan, restart)
     maps = out.with_name(f"{out.stem}_maps")
     with locked(journal.folder / "work"):
-        _predict_parts(scorer, samples, journal, part, maps, progress)
+        if shards is None:
+            _predict_parts(scorer, samples, journal, part, maps, progress)
+        else:
+            shards.predict(journal, samples.total, maps, progress)
         count = math.ceil(samples.total / part)
         sums = journal.sums(count)
         judged = {name: scorer.judge(s, tolerance) for name, s in sums.items()}

@@ -32,7 +32,7 @@ class Journal:
     """
 
     def __init__(self, out: Path, plan: dict[str, Any], restart: bool = False) -> None:
-        self.folder = out.with_name(f"{out.name}.parts")
+        self.out, self.folder = out, out.with_name(f"{out.name}.parts")
         self.plan = json.loads(json.dumps(plan))
         if restart:
             self.remove()

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 from unseen.experiments.runners.call import BUSY
 
 POLL = 0.5  # seconds between calls of `watch`
+UNKNOWN_CAPACITY = 16  # jobs at a time of a cluster that does not say
 ELSEWHERE: Final = "running elsewhere"
 ACTIVE: Final = ("queued", "running")
 State = Literal["waiting", "queued", "running", "running elsewhere", "done", "failed"]
@@ -86,6 +87,10 @@ class Runner(ABC):
     @abstractmethod
     def stop(self, job: Job) -> None:
         """End a job that is active."""
+
+    def capacity(self) -> int:
+        """Return how many jobs run at a time, as far as is known."""
+        return int(self.slots) if self.slots < float("inf") else UNKNOWN_CAPACITY
 
     def wait(self, jobs: Sequence[Job], seconds: float) -> None:
         """Wait until one of the jobs may have ended, at most so long."""

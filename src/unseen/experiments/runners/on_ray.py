@@ -101,6 +101,14 @@ class RayRunner(Runner):
         except errors.RayError as error:
             return Ending(None, f"lost its worker ({type(error).__name__})")
 
+    def capacity(self) -> int:
+        """Return how many jobs the cluster has room for now."""
+        total = self.ray.cluster_resources()
+        rooms = [total.get("CPU", 0) / self.cpus]
+        if self.gpus:
+            rooms.append(total.get("GPU", 0) / self.gpus)
+        return max(1, int(min(self.slots, *rooms)))
+
     def wait(self, jobs: Sequence[Job], seconds: float) -> None:
         if jobs:
             self.ray.wait([job.handle for job in jobs], timeout=seconds)
