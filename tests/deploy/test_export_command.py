@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from command_line import unseen
-from light_task import samples
+from light_task import light_task, samples
 
-from unseen.deploy import OnnxDetector
+from unseen.deploy import OnnxDetector, export_onnx
 from unseen.training.run import Run
+from unseen.training.train import train
 
 TASK = ("--task", "light_task:light_task")
 
@@ -25,6 +26,19 @@ def test_exported_run_judges_as_the_run(light_run):
     assert ours.predicted_accuracy == pytest.approx(theirs.predicted_accuracy, abs=1e-5)
     assert ours.interval == pytest.approx(theirs.interval, abs=1e-5)
     assert detector.calibration.more["task"] == "light"
+
+
+def test_run_with_averaged_weights_exports_the_average(tmp_path):
+    task, settings = light_task(), {"steps": 8, "ema": 0.9}
+    train(task, "erm", tmp_path / "run", overrides=settings, progress=False)
+    train(task, "erm", tmp_path / "raw", overrides={"steps": 8}, progress=False)
+    net, raw = (Run(tmp_path / name).load(task, "cpu") for name in ("run", "raw"))
+    net.keep_held_out(None)  # without the estimator
+    x = samples("test").tensors[0]
+    export_onnx(net, x[:2], tmp_path / "model.onnx")
+    exported = OnnxDetector(tmp_path / "model.onnx", threads=1).predict(x.numpy())
+    np.testing.assert_allclose(exported, net.predict(x), atol=1e-5)
+    assert np.abs(exported - raw.predict(x).numpy()).max() > 1e-3  # the last weights
 
 
 def test_bad_exports_write_nothing(light_run, tmp_path):

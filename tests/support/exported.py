@@ -17,6 +17,13 @@ SHIFTS = {
     "bright": [lambda x, g: (x[0] + 1.0,)],
 }
 
+# Of tokens and their mask: replaced, rolled, and cut texts.
+TOKEN_SHIFTS = {
+    "replaced": [lambda x, g: ((x[0] * 7 + 3) % 30, *x[1:])],
+    "rolled": [lambda x, g: (x[0].roll(2, 1), *x[1:])],
+    "one": [lambda x, g: (x[0] * 0 + 5, *x[1:])],
+}
+
 
 def calibrated(
     model: nn.Module,
@@ -42,7 +49,8 @@ def calibrated(
     return net
 
 
-def with_estimator(net: Method, x: Tensor, y: Tensor) -> Method:
+def with_estimator(net: Method, x: Any, y: Tensor) -> Method:
     """Fit a small estimator to the samples under three shifts."""
-    net.accuracy_estimator = AccuracyEstimator.fit(net, [(x, y)], shifts=SHIFTS, samples=30)
+    shifts = SHIFTS if isinstance(x, Tensor) else TOKEN_SHIFTS
+    net.accuracy_estimator = AccuracyEstimator.fit(net, [(x, y)], shifts=shifts, samples=30)
     return net
