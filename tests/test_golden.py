@@ -1,6 +1,7 @@
 """Training gives the weights of version 0.1: to the bit on the same processor, closely elsewhere.
 
-`golden.json` was written by commit d57cf86, the last one before the package was restructured.
+`golden.json` was written by commit d57cf86, the last one before the package was restructured. The
+weights of m_ada are newer: before, a fused Adam read its gradients in another memory layout.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Batch transforms: inputs to inputs of the same shape, such as images (N, C, H, W) in 0..1.
 
 Random numbers come from torch's global generator, whose state is part of a checkpoint, so a resumed
-run repeats them. Processes that train together have a generator each.
+run repeats them. Processes that train together augment the whole batch and take their rows.
 """
 
 from unseen.augmentations.auto_augment import autoaugment

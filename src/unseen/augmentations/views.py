@@ -13,6 +13,7 @@ from unseen.augmentations.registry import AUGMENTATIONS, moves_pixels
 from unseen.augmentations.settings import Transform, check_settings
 from unseen.checks import check_int
 from unseen.errors import UnseenError
+from unseen.nn.batch import gather_batch, take_batch
 from unseen.nn.inputs import Inputs, describe_tensors, inputs, map_inputs
 from unseen.schema.augment import format_augment, parse_augment, steps_of, views_of
 
@@ -64,8 +65,12 @@ class Views:
 
     def __call__(self, batch: Batch) -> Batch:
         batch = batch if isinstance(batch, Batch) else Batch.of(batch)
+        if not any(self.plan):
+            return batch
+        # Processes that share a batch augment all of it, with the random numbers of one process.
+        batch = gather_batch(batch)
         made = [_apply_all(steps, batch) for steps in self.plan]
-        return made[0] if len(made) == 1 else concatenate(made)
+        return take_batch(made[0] if len(made) == 1 else concatenate(made))
 
 
 def make_step(step: Any) -> Step:

@@ -15,6 +15,7 @@ from unseen.report.units import format_value
 from unseen.schema import merge, parse_settings
 from unseen.tasks import task_named
 from unseen.training import train as training
+from unseen.training.group import process_group
 from unseen.training.loggers.registry import make_loggers
 from unseen.training.recipes import recipe_named
 
@@ -41,6 +42,8 @@ def train(
     """Train a method on the source domain of a task, or of your own data, and save it as a run.
 
     unseen train --data photos/ --out runs/mine
+
+    torchrun --nproc_per_node 2 -m unseen train digits --out runs/two
 
     Parameters
     ----------
@@ -81,20 +84,23 @@ def train(
     made = task_named(word)
     if method is None:
         method = "uncertainty_guided" if recipe is None else recipe_named(recipe).method
-    loggers = make_loggers(logger, out, tensorboard=tensorboard)
-    run = training.train(
-        made,
-        method,
-        out,
-        preset=preset,
-        recipe=recipe,
-        overrides=merge(chosen.set, parse_settings([*(set_ or []), *named])),
-        seed=seed,
-        resume=resume,
-        device=device,
-        logger=loggers.loggers,
-        task_word=word,
-    )
+    with process_group(device) as leads:  # of torchrun, if it started this command
+        loggers = make_loggers(logger if leads else None, out, tensorboard=tensorboard and leads)
+        run = training.train(
+            made,
+            method,
+            out,
+            preset=preset,
+            recipe=recipe,
+            overrides=merge(chosen.set, parse_settings([*(set_ or []), *named])),
+            seed=seed,
+            resume=resume,
+            device=device,
+            logger=loggers.loggers,
+            task_word=word,
+        )
+    if not leads:
+        return
     recorded = run.config
     last = next((r for r in reversed(run.records()) if r["split"] == "val"), None)
     if last is None:

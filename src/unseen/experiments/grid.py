@@ -33,7 +33,7 @@ from unseen.tasks.own_files import data_word
 from unseen.training.batches import load_split
 from unseen.training.config import resolve
 from unseen.training.identity import TRAINED_ON, identity, trained_on
-from unseen.training.train import find_layers
+from unseen.training.preparation import find_layers
 
 log = logging.getLogger("unseen")
 

@@ -8,11 +8,19 @@ v - alpha H v, where H is the Hessian of L(theta; S). First order drops the seco
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+# Of gradients over the processes that share a batch; the second argument has their shapes.
+Average = Callable[[Sequence[Tensor | None], Sequence[Tensor]], list[Tensor | None]]
+
+
+def keep(values: Sequence[Tensor | None], like: Sequence[Tensor]) -> list[Tensor | None]:
+    """Average over one process."""
+    return list(values)
 
 
 @dataclass
@@ -21,13 +29,21 @@ class InnerStep:
 
     params: dict[str, Tensor]
     grads: dict[str, Tensor | None]  # of the source loss; with a graph if second order
+    averaged: dict[str, Tensor | None]  # `grads` of all processes, without a graph
     fast: dict[str, Tensor]  # theta*, as leaves that collect v in .grad
     alpha: float
     second_order: bool
+    average: Average = keep
 
     def gradient(self, v: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the outer gradient with respect to theta, given v."""
+        """Return the outer gradient with respect to theta, given v.
+
+        Both are those of one process: v is averaged before the product with its Hessian, and the
+        caller averages the result.
+        """
         total = dict(v)
+        if self.second_order:
+            total = self._average_over_processes(total)
         pairs = [
             (g, total[name])
             for name, g in self.grads.items()
@@ -45,6 +61,10 @@ class InnerStep:
                 total[name] = torch.add(base, product, alpha=-self.alpha)
         return total
 
+    def _average_over_processes(self, v: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        values = self.average([v.get(name) for name in self.params], list(self.params.values()))
+        return {n: t for n, t in zip(self.params, values, strict=True) if t is not None}
+
     def total_gradient(self, source_weight: float) -> dict[str, Tensor]:
         """Return the gradient of the outer loss, collected in `fast`, plus that of the source.
 
@@ -52,9 +72,8 @@ class InnerStep:
         """
         v = {name: leaf.grad for name, leaf in self.fast.items() if leaf.grad is not None}
         total = self.gradient(v)
-        for name, g in self.grads.items():
+        for name, g in self.averaged.items():
             if source_weight and g is not None:
-                g = g.detach()
                 known = total.get(name)
                 total[name] = (
                     g * source_weight if known is None else known.add_(g, alpha=source_weight)
@@ -68,10 +87,12 @@ def inner_step(
     alpha: float,
     second_order: bool,
     scale: float = 1.0,
+    average: Average = keep,
 ) -> InnerStep:
     """Take one step of size alpha on the source loss; alpha = 0 gives theta* = theta.
 
-    The loss is scaled for its backward pass only, in which floats of 16 bits could underflow.
+    The loss is scaled for its backward pass only, in which floats of 16 bits could underflow. Its
+    gradients are averaged over processes before the step.
     """
     params = dict(params)
     grads = torch.autograd.grad(
@@ -82,9 +103,12 @@ def inner_step(
     )
     if scale != 1:
         grads = tuple(None if g is None else g / scale for g in grads)
+    own = [None if g is None else g.detach() for g in grads]
+    averaged = dict(zip(params, average(own, list(params.values())), strict=True))
     fast = {}
-    for (name, param), grad in zip(params.items(), grads, strict=True):
-        value = param.detach()
-        value = value.clone() if grad is None else torch.add(value, grad.detach(), alpha=-alpha)
+    for name, param in params.items():
+        value, grad = param.detach(), averaged[name]
+        value = value.clone() if grad is None else torch.add(value, grad, alpha=-alpha)
         fast[name] = value.requires_grad_()
-    return InnerStep(params, dict(zip(params, grads, strict=True)), fast, alpha, second_order)
+    named: dict[str, Tensor | None] = dict(zip(params, grads, strict=True))
+    return InnerStep(params, named, averaged, fast, alpha, second_order, average)

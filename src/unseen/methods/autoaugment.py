@@ -12,6 +12,7 @@ from unseen.checks import check_choice
 from unseen.errors import UnseenError
 from unseen.methods.erm import ERM
 from unseen.nn.inputs import Inputs, images
+from unseen.nn.ranks import on_whole_batch
 
 Policy = Literal["cifar10", "imagenet", "svhn"]
 
@@ -34,4 +35,5 @@ class AutoAugment(ERM):
                 f"{self.name} rotates and shears images but not label maps; "
                 f"y has shape {tuple(batch.y.shape)}, expected (N,)"
             )
-        return super().losses(Batch(Inputs.like(batch.x, [autoaugment(x, self.policy)]), batch.y))
+        changed = on_whole_batch(lambda t: autoaugment(t, self.policy), x)
+        return super().losses(Batch(Inputs.like(batch.x, [changed]), batch.y))

@@ -11,6 +11,7 @@ from unseen.augmentations.cut_out import cutout
 from unseen.checks import check_positive
 from unseen.methods.erm import ERM
 from unseen.nn.inputs import Inputs, images
+from unseen.nn.ranks import on_whole_batch
 
 
 class Cutout(ERM):
@@ -28,5 +29,5 @@ class Cutout(ERM):
         self.side = check_positive("side", side)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        x = cutout(images(batch.x, self.name), self.side)
+        x = on_whole_batch(lambda t: cutout(t, self.side), images(batch.x, self.name))
         return super().losses(Batch(Inputs.like(batch.x, [x]), batch.y))

@@ -19,8 +19,10 @@ from unseen.api import Batch
 from unseen.checks import check_int, check_number, check_positive
 from unseen.errors import UnseenError
 from unseen.methods.erm import ERM
+from unseen.nn.batch import gather_batch, take_batch
 from unseen.nn.hooks import captured, evaluating, scratch_buffers
 from unseen.nn.inputs import Inputs, describe_tensors
+from unseen.nn.ranks import ranks
 
 
 def ascend(objective: Callable[[Tensor], Tensor], x: Tensor, steps: int, rate: float) -> Tensor:
@@ -57,10 +59,16 @@ class Pool:
 
     def sample(self, n: int, newest: bool = False) -> Batch:
         """Draw n samples from all complete domains, or from the newest one."""
+        return self.rows(self.draw_rows(n, newest))
+
+    def draw_rows(self, n: int, newest: bool = False) -> Tensor:
+        """Draw the rows of n samples."""
+        first = (self.domains - 1) * self.capacity * newest
+        return torch.randint(first, self.domains * self.capacity, (n,))
+
+    def rows(self, rows: Tensor) -> Batch:
+        """Return some of the samples."""
         assert self.x is not None and self.y is not None
-        rows = torch.randint(
-            (self.domains - 1) * self.capacity * newest, self.domains * self.capacity, (n,)
-        )
         return Batch((self.x[rows],), self.y[rows])
 
     def mix(self, source: Batch) -> Batch:
@@ -122,8 +130,13 @@ class GUD(ERM):
     def mix(self, source: Batch) -> Batch:
         """Return samples of the source and of the complete domains, prepared for the model."""
         self._check_input(source.x)
-        mixed = self.pool.mix(source)
+        mixed = take_batch(self.pool.mix(gather_batch(source))) if self.pool.domains else source
         return Batch(self._ready(mixed.x), mixed.y)
+
+    def sample_domains(self, n: int) -> Batch:
+        """Draw n samples from all complete domains, for each process its own."""
+        rows = ranks().draw(self.pool.draw_rows, n)
+        return self.pool.rows(rows).to(self.device)
 
     def in_round(self) -> bool:
         """Return whether this step adds to a fictitious domain."""
@@ -134,7 +147,7 @@ class GUD(ERM):
     def augment(self, start: Batch) -> dict[str, Tensor]:
         """Add adversarial versions of the samples, with their labels, to the pool."""
         x = self.adversarial(start)
-        self.pool.add(x, start.y)
+        self.pool.add(ranks().gather(x), ranks().gather(start.y))
         return {"transport": (x - start.x[0]).flatten(1).norm(dim=1).mean()}
 
     def adversarial(self, start: Batch) -> Tensor:

@@ -19,10 +19,12 @@ from unseen.checks import check_int, check_number, check_positive
 from unseen.errors import UnseenError
 from unseen.functional.losses import cross_entropy
 from unseen.methods.erm import ERM
+from unseen.nn.batch import gather_batch
 from unseen.nn.heads import EmbeddingHead, embed
 from unseen.nn.hooks import captured
 from unseen.nn.inputs import Inputs, images
 from unseen.nn.probe import Probe
+from unseen.nn.ranks import ranks
 
 GRID = 3
 TILES = GRID * GRID
@@ -37,6 +39,7 @@ class JiGen(ERM):
     orders: Tensor
 
     needs_embedding = True
+    regroups_samples = True
 
     def __init__(
         self,
@@ -68,10 +71,17 @@ class JiGen(ERM):
         self.head.to(self.device)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
+        batch = gather_batch(batch)
         x = images(batch.x, self.name)
         count = max(1, round(self.ordered_share * len(x)))
         ordered, rest = torch.randperm(len(x)).to(x.device).split([count, len(x) - count])
         puzzle = torch.randint(1, self.puzzles + 1, (len(rest),)).to(x.device)
+        ordered, rest, puzzle = (ranks().part_of(t) for t in (ordered, rest, puzzle))
+        if ranks().size > 1 and not ranks().everywhere(bool(len(ordered) and len(rest))):
+            raise UnseenError(
+                f"jigen: a process has no ordered, or no shuffled image of this batch of {len(x)}: "
+                "use a larger batch"
+            )
 
         # May call the model, so outside of `captured`.
         unshuffled = self._ready(Inputs.like(batch.x, [x[ordered]]))
@@ -83,7 +93,8 @@ class JiGen(ERM):
             tiles = shuffle_tiles(x[rest], self.orders[puzzle])
             shuffled = self._ready(Inputs.like(batch.x, [tiles]))
             z = torch.cat([z, embed(self.model, self.head.layer, shuffled)])
-        jigsaw = cross_entropy(self.head(z), torch.cat([puzzle.new_zeros(count), puzzle]))
+        jigsaw = cross_entropy(self.head(z), torch.cat([torch.zeros_like(ordered), puzzle]))
+        jigsaw = jigsaw * ranks().balance(len(z)) if ranks().weighted else jigsaw
         return {
             "loss": source + self.jigsaw_weight * jigsaw,
             "source_loss": source,

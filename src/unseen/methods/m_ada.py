@@ -21,8 +21,10 @@ from unseen.api import Batch
 from unseen.checks import check_choice, check_int, check_number
 from unseen.functional.meta import inner_step
 from unseen.methods.gud import GUD
+from unseen.nn.batch import gather_batch
 from unseen.nn.hooks import scratch_buffers
 from unseen.nn.optimizers import base_rate
+from unseen.nn.ranks import ranks
 
 HIDDEN, CODES, WAE_LR = 400, 20, 1e-3  # M-ADA's release for digits
 PRIOR_WEIGHT = 10.0  # lambda of the WAE paper's release
@@ -146,7 +148,7 @@ class MADA(GUD):
         # A loaded method has no V yet and trains one first.
         ready = self.in_round() and self.autoencoder is not None
         logs = self.augment(self.mix(batch)) if ready else self.train_autoencoder(batch)
-        domains = self.pool.sample(len(batch.y)).to(self.device) if self.pool.domains else None
+        domains = self.sample_domains(len(batch.y)) if self.pool.domains else None
         self.model_optimizer.zero_grad()
         logs |= self.meta_gradients(batch, domains)
         self.apply_gradients(self.model_optimizer)
@@ -154,8 +156,12 @@ class MADA(GUD):
         return logs
 
     def train_autoencoder(self, source: Batch) -> dict[str, Tensor]:
-        """Between rounds, train V on the source, later on the newest domain."""
+        """Between rounds, train V on the source, later on the newest domain.
+
+        The MMD compares all samples with each other: every process takes the whole batch.
+        """
         self._check_input(source.x)
+        source = gather_batch(source)
         if self.pool.domains == self.rounds:
             self.autoencoder = None
             return {}
@@ -191,7 +197,7 @@ class MADA(GUD):
         params: dict[str, Tensor] = dict(self.trainable())
         eta = base_rate(self.model_optimizer) if self.inner_lr is None else self.inner_lr
         scale = self.loss_scale
-        inner = inner_step(source_loss, params, eta, self.order == 2, scale)
+        inner = inner_step(source_loss, params, eta, self.order == 2, scale, ranks().average)
         # BatchNorm's running averages come from the source: this pass uses scratch buffers.
         state = {**inner.fast, **scratch_buffers(self.model)}
         logits = self.logits(self._ready(domains.x), state)
@@ -200,7 +206,7 @@ class MADA(GUD):
         by_fast = {name: leaf.grad for name, leaf in inner.fast.items() if leaf.grad is not None}
         outer = inner.gradient(by_fast)
         for name, param in params.items():
-            own = inner.grads[name]
+            own = inner.averaged[name]
             own = own if own is None or scale == 1 else own * scale
             parts = [g.detach() for g in (own, outer.get(name)) if g is not None]
             param.grad = sum(parts[1:], parts[0]) if parts else None

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unseen.api import Batch
@@ -23,6 +22,7 @@ from unseen.methods.sampled_passes import SampledPasses
 from unseen.nn.hooks import edited
 from unseen.nn.inputs import take_rows
 from unseen.nn.rows import fold
+from unseen.nn.synchronized import dropout
 
 
 class MCDropout(SampledPasses, ERM):
@@ -45,7 +45,7 @@ class MCDropout(SampledPasses, ERM):
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         assert self.embedding is not None
-        with edited(self.model, {self.embedding: lambda _, z: F.dropout(z, self.rate)}):
+        with edited(self.model, {self.embedding: lambda _, z: dropout(z, self.rate)}):
             return super().losses(batch)
 
     def sampled_logits(self, x: tuple[Tensor, ...]) -> Iterator[Tensor]:

@@ -17,6 +17,7 @@ from unseen.checks import check_positive
 from unseen.errors import UnseenError
 from unseen.methods.erm import ERM
 from unseen.nn.inputs import map_inputs
+from unseen.nn.ranks import ranks
 
 
 class Mixup(ERM):
@@ -37,7 +38,11 @@ class Mixup(ERM):
                 f"got {', '.join(str(t.dtype) for t in batch.x)}"
             )
         lam = float(torch.distributions.Beta(self.alpha, self.alpha).sample())
-        partner = torch.randperm(batch.y.shape[0]).to(batch.y.device)
-        logits = self.logits(map_inputs(lambda t: torch.lerp(t[partner], t, lam), batch.x))
+        partner = ranks().draw(torch.randperm, len(batch.y)).to(batch.y.device)
+
+        def other(t: Tensor) -> Tensor:  # a partner may be in another process
+            return ranks().gather(t)[partner]
+
+        logits = self.logits(map_inputs(lambda t: torch.lerp(other(t), t, lam), batch.x))
         self.objective.check(logits, batch.y)
-        return {"loss": self.objective.paired(logits, batch.y, batch.y[partner], lam)}
+        return {"loss": self.objective.paired(logits, batch.y, other(batch.y), lam)}

@@ -38,6 +38,7 @@ from unseen.nn.places import (
 from unseen.nn.probe import check_places, probe_model
 from unseen.nn.random import fresh_seeds
 from unseen.nn.site_noise import SiteNoise
+from unseen.nn.synchronized import global_std
 
 
 @dataclass
@@ -198,7 +199,7 @@ class NoisyMethod(Method):
 
         def visit(name: str, _: tuple[Any, ...], out: Tensor) -> None:
             if name in sites:
-                record.spreads[name] = out_of_autocast(out.detach()).std()
+                record.spreads[name] = global_std(out_of_autocast(out.detach()))
             if name == self.embedding:
                 # A copy: an in-place activation behind the layer would change it.
                 record.embedding = out_of_autocast(out.detach().clone())

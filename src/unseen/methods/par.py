@@ -22,6 +22,7 @@ from unseen.methods.erm import ERM
 from unseen.nn.hooks import captured
 from unseen.nn.places import CONVS, named_layers, submodule
 from unseen.nn.probe import Probe, probe_model
+from unseen.nn.ranks import ranks
 
 NO_CONV = "par reads patches from a conv layer; this model runs none: use another method"
 
@@ -117,9 +118,9 @@ class PAR(ERM):
         return {"model": self.model_optimizer, "patch": self.patch_optimizer}
 
     def _local_loss(self, h: Tensor, y: Tensor) -> Tensor:
-        return local_loss(
-            self.patch_classifier(h.movedim(1, -1)).movedim(-1, 1), y, self.ignore_label
-        )
+        logits = self.patch_classifier(h.movedim(1, -1)).movedim(-1, 1)
+        loss = local_loss(logits, y, self.ignore_label)
+        return loss * ranks().balance((y != self.ignore_label).sum()) if ranks().weighted else loss
 
     def _check(self, logits: Tensor, y: Tensor) -> None:
         if y.dim() != 1:

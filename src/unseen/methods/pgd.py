@@ -19,6 +19,7 @@ from unseen.errors import UnseenError
 from unseen.methods.erm import ERM
 from unseen.nn.hooks import scratch_buffers
 from unseen.nn.inputs import Inputs
+from unseen.nn.ranks import ranks
 
 Loss = Callable[[tuple[Tensor, ...]], Tensor]
 
@@ -77,7 +78,7 @@ def attack(
         )
     boxes = {i: box(x[i], eps) for i in floats}
     # Drawn on the CPU, whose generator is part of a checkpoint.
-    noise = {i: torch.rand(x[i].shape, dtype=x[i].dtype).to(x[i].device) for i in floats}
+    noise = {i: uniform_like(x[i]) for i in floats}
     perturbed = list(x)
     for i in floats:
         perturbed[i] = project(boxes[i], x[i] + eps * (2 * noise[i] - 1))
@@ -91,10 +92,16 @@ def attack(
     return Inputs.like(x, perturbed)
 
 
+def uniform_like(x: Tensor) -> Tensor:
+    """Draw uniform numbers of the shape of x."""
+    return ranks().draw(lambda n: torch.rand((n, *x.shape[1:]), dtype=x.dtype), len(x)).to(x.device)
+
+
 def box(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """Return the lower and upper bounds of a perturbed x."""
     low, high = x - eps, x + eps
-    return (low.clamp(min=0), high.clamp(max=1)) if x.min() >= 0 and x.max() <= 1 else (low, high)
+    in_unit_range = ranks().everywhere(bool(x.min() >= 0 and x.max() <= 1))
+    return (low.clamp(min=0), high.clamp(max=1)) if in_unit_range else (low, high)
 
 
 def project(bounds: tuple[Tensor, Tensor], x: Tensor) -> Tensor:

@@ -39,6 +39,7 @@ from unseen.nn.optimizers import base_rate
 from unseen.nn.perturbed_forward import DrawMixing, PerturbedOutput
 from unseen.nn.places import find_place
 from unseen.nn.random import Draws, draw_mixing, fresh_seeds
+from unseen.nn.ranks import ranks
 from unseen.nn.rows import fold
 from unseen.schema.flat_settings import nest_settings
 
@@ -147,7 +148,9 @@ class UncertaintyGuided(NoisyMethod):
         forward = self.training_forward(batch)
         source, z = self.source_loss(batch)
         second, scale = self.meta == "second", self.loss_scale
-        inner = inner_step(source, self.trainable(), self.inner_rate, second, scale)
+        inner = inner_step(
+            source, self.trainable(), self.inner_rate, second, scale, ranks().average
+        )
         leaves = [*inner.fast.values(), *self.outer_parameters()]
         seeds = fresh_seeds(self.draws) if seeds is None else seeds
         size = self.chunk or len(seeds)
@@ -185,7 +188,8 @@ class UncertaintyGuided(NoisyMethod):
             loss = self.objective.mean(out.logits, batch.y)
             distance = self._reduce((clean.embedding - out.embedding).square())
             gain = loss - self.adversary.beta * distance
-            gradients = torch.autograd.grad(gain, phi, allow_unused=True)
+            own = torch.autograd.grad(gain, phi, allow_unused=True)
+            gradients = ranks().average(own, phi)
             with torch.no_grad():
                 for p, g in zip(phi, gradients, strict=True):
                     if g is not None:

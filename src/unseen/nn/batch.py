@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +18,7 @@ from unseen.nn.inputs import (
     map_inputs,
     take_rows,
 )
+from unseen.nn.ranks import ranks
 
 MAX_BATCH_SIZE = 256  # without gradients
 MAX_BATCH_NUMBERS = 4_000_000  # memory: 22 street scenes, not 256
@@ -119,6 +120,23 @@ def iterate(loader: Any, name: str) -> Iterator[Any]:
             f"{name} must yield batches (x, y), such as a DataLoader or a list of batches; "
             f"it is {describe_type(loader)}"
         ) from None
+
+
+def gather_batch(batch: Batch) -> Batch:
+    """Return the samples of all processes."""
+    return _map_rows(ranks().gather, batch)
+
+
+def take_batch(batch: Batch) -> Batch:
+    """Return the own samples of a batch that all processes have."""
+    return _map_rows(ranks().take, batch)
+
+
+def _map_rows(change: Callable[[Tensor], Tensor], batch: Batch) -> Batch:
+    """Change the tensors that have one row for each sample."""
+    rows = batch.y.shape[:1]
+    x = map_inputs(lambda t: change(t) if t.shape[:1] == rows else t, batch.x)
+    return Batch(x, change(batch.y))
 
 
 def inference_batch_size(x: tuple[Tensor, ...]) -> int:

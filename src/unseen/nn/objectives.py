@@ -21,6 +21,8 @@ from unseen.functional.losses import cross_entropy
 from unseen.functional.mixup import mix_targets, mixed_loss, smooth_binary
 from unseen.nn.calls import Output, logits_from
 from unseen.nn.inputs import check_targets, warn_of_probabilities
+from unseen.nn.ranks import ranks
+from unseen.nn.target_shapes import check_shapes, fit_shape
 from unseen.user_code import describe_error, describe_failure
 
 LossName = Literal["cross_entropy", "bce", "mse", "huber"]
@@ -57,8 +59,16 @@ class Objective(ABC):
         """Return the loss of each sample, (N,)."""
 
     def mean(self, output: Tensor, y: Tensor) -> Tensor:
-        """Return the mean loss."""
-        return self.per_sample(output, y).mean()
+        """Return the mean loss; see `weight_of` for the part of one process."""
+        return self._balanced(self.per_sample(output, y).mean(), y)
+
+    def weight_of(self, y: Tensor) -> float | Tensor:
+        """Return the sum of the weights by which these targets count in the mean loss."""
+        return len(y)
+
+    def _balanced(self, loss: Tensor, y: Tensor) -> Tensor:
+        """Return the part of one process in the mean loss of all, given the mean of its rows."""
+        return loss * ranks().balance(self.weight_of(y)) if ranks().weighted else loss
 
     def mixed(
         self, output: Tensor, y: Tensor, lam: Tensor, smoothing: Tensor, rho: float
@@ -113,7 +123,14 @@ class CrossEntropy(Objective):
             warn_of_probabilities(output)
 
     def mean(self, output: Tensor, y: Tensor) -> Tensor:
-        return cross_entropy(output, y, self.ignore) if self.plain else self._loss(output, y)
+        loss = cross_entropy(output, y, self.ignore) if self.plain else self._loss(output, y)
+        return self._balanced(loss, y)
+
+    def weight_of(self, y: Tensor) -> float | Tensor:
+        counted = y != self.ignore
+        if self.class_weights is None:
+            return counted.sum()
+        return torch.tensor(self.class_weights, device=y.device)[y.where(counted, 0)][counted].sum()
 
     def per_sample(self, output: Tensor, y: Tensor) -> Tensor:
         losses = self._loss(output, y, "none").reshape(len(y), -1)
@@ -123,7 +140,8 @@ class CrossEntropy(Objective):
         self, output: Tensor, y: Tensor, lam: Tensor, smoothing: Tensor, rho: float
     ) -> Tensor:
         if self.plain:
-            return mixed_loss(output, y, lam, smoothing, rho, self.ignore)
+            loss = mixed_loss(output, y, lam, smoothing, rho, self.ignore)
+            return self._balanced(loss, y)
         targets = torch.cat([y] * lam.shape[0])
         counted, classes = targets != self.ignore, output.shape[1]
         labels = targets.where(counted, 0)
@@ -132,12 +150,13 @@ class CrossEntropy(Objective):
         each = -(soft.to(output) * output.log_softmax(1)).sum(1)
         weight = self._weights(output)
         share = counted.to(each) if weight is None else counted * weight[labels]
-        return (each * share).sum() / share.sum()
+        return self._balanced((each * share).sum() / share.sum(), y)
 
     def paired(self, output: Tensor, y: Tensor, partner: Tensor, lam: float) -> Tensor:
         both = (y != self.ignore) & (partner != self.ignore)
         own, other = (self._loss(output, t.where(both, self.ignore), "sum") for t in (y, partner))
-        return (lam * own + (1 - lam) * other) / both.sum().clamp(min=1)
+        loss = (lam * own + (1 - lam) * other) / both.sum().clamp(min=1)
+        return self._balanced(loss, y.where(both, self.ignore))
 
     def _loss(self, output: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
         return F.cross_entropy(
@@ -175,7 +194,10 @@ class BinaryCrossEntropy(Objective):
         y = fit_shape(y, output)
         counted = y != self.ignore
         losses = F.binary_cross_entropy_with_logits(output, y.where(counted, 0), reduction="none")
-        return (losses * counted).sum() / counted.sum()
+        return self._balanced((losses * counted).sum() / counted.sum(), y)
+
+    def weight_of(self, y: Tensor) -> float | Tensor:
+        return (y != self.ignore).sum()
 
     def mixed(
         self, output: Tensor, y: Tensor, lam: Tensor, smoothing: Tensor, rho: float
@@ -314,22 +336,3 @@ def _with_column(output: Output, out: Any) -> Any:
     values = logits_from(out, output)
     column = isinstance(values, Tensor) and values.dim() == 1
     return values.unsqueeze(1) if column else values
-
-
-def check_shapes(output: Any, y: Tensor, what: str) -> None:
-    """Raise unless output and targets are numbers of one shape; (N,) goes with (N, 1)."""
-    if not isinstance(output, Tensor) or not output.is_floating_point():
-        kind = output.dtype if isinstance(output, Tensor) else type(output).__name__
-        raise UnseenError(f"the model must return a tensor of floats, it returned {kind}")
-    if y.is_complex():
-        raise UnseenError(f"{what} must be numbers, not {y.dtype}")
-    if y.shape != output.shape and not (y.dim() == 1 and output.shape == (len(y), 1)):
-        raise UnseenError(
-            f"{what} have shape {tuple(y.shape)}, the model returned {tuple(output.shape)}: both "
-            "need one shape"
-        )
-
-
-def fit_shape(y: Tensor, output: Tensor) -> Tensor:
-    """Return the targets in the shape and type of the output."""
-    return y.reshape(output.shape).to(output)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from unseen.errors import UnseenError
+from unseen.nn.ranks import ranks
 
 Amp = Literal["bf16", "fp16"]
 HALF = (torch.bfloat16, torch.float16)
@@ -55,10 +56,12 @@ class GradientSteps:
 
     def apply_gradients(self, optimizer: torch.optim.Optimizer) -> None:
         """Step an optimizer whose gradients are those of scaled losses."""
+        lay_out_gradients(optimizer)
         if self.scaler is None:
             optimizer.step()
             return
         self.scaler.scale(torch.zeros((), device=_device_of(optimizer)))  # creates its state
+        ranks().average_gradients(optimizer)  # an overflow of one process is one of all
         # Before the step, so that gradients are clipped by their true norm.
         self.scaler.unscale_(optimizer)
         self.scaler.step(optimizer)
@@ -119,6 +122,18 @@ def end_of_step(scaler: torch.amp.GradScaler, method: str) -> bool:
             'amp="bf16"'
         ) from None
     return scaler.get_scale() < before
+
+
+def lay_out_gradients(optimizer: torch.optim.Optimizer) -> None:
+    """Give gradients the memory layout of their parameters.
+
+    Fused optimizers on a CPU read both in the order of memory, and `torch.autograd.grad` returns
+    gradients of convolutions in channels_last.
+    """
+    for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+        gradient = parameter.grad
+        if gradient is not None and gradient.stride() != parameter.stride():
+            parameter.grad = torch.empty_like(parameter).copy_(gradient)
 
 
 def _device_of(optimizer: torch.optim.Optimizer) -> torch.device:

@@ -11,12 +11,14 @@ from torch import Tensor
 from unseen.functional.mixup import Mixing, relaxed_bernoulli
 from unseen.functional.noise import Per
 from unseen.nn.precision import at_least_float32
+from unseen.nn.ranks import ALONE, ranks
 
 
 class Draws:
     """K independent generators, one for each Monte-Carlo draw.
 
-    A draw's numbers depend on its seed only, not on how draws are folded or split into chunks.
+    A draw's numbers depend on its seed only: not on how draws are folded or split into chunks, nor
+    on how many processes or microbatches share the batch.
     """
 
     def __init__(self, seeds: Sequence[int], device: torch.device | str = "cpu") -> None:
@@ -34,31 +36,49 @@ class Draws:
         if shape != like.shape:
             return [self._normal(g, like, shape).expand(like.shape) for g in self.generators]
         like = canonical_layout(like)
+        flat = (like.shape[0], like.numel() // max(1, like.shape[0]))
         return [
-            self._normal(g, like, (like.numel(),)).as_strided(like.shape, like.stride())
+            self._normal(g, like, flat).as_strided(like.shape, like.stride())
             for g in self.generators
         ]
 
     @staticmethod
     def _normal(generator: torch.Generator, like: Tensor, shape: tuple[int, ...]) -> Tensor:
-        return torch.empty(shape, dtype=like.dtype, device=like.device).normal_(generator=generator)
+        def draw(rows: int) -> Tensor:
+            empty = torch.empty((rows, *shape[1:]), dtype=like.dtype, device=like.device)
+            return empty.normal_(generator=generator)
 
-    def uniform(self, like: Tensor, shape: tuple[int, ...] | None = None) -> Tensor:
-        """Draw uniform numbers, (K, *shape); by default of the shape of `like`."""
+        return ranks().draw(draw, shape[0])
+
+    def uniform(
+        self, like: Tensor, shape: tuple[int, ...] | None = None, shared: bool = False
+    ) -> Tensor:
+        """Draw uniform numbers, (K, *shape); by default of the shape of `like`.
+
+        The first dimension has the rows of the batch, unless the numbers are `shared` by all rows.
+        """
         options: dict[str, Any] = {"dtype": like.dtype, "device": like.device}
-        shape = tuple(like.shape) if shape is None else shape
-        return torch.stack([torch.rand(shape, generator=g, **options) for g in self.generators])
+        rows, *rest = like.shape if shape is None else shape
+        sharing = ALONE if shared else ranks()
+
+        def draw(g: torch.Generator) -> Tensor:
+            return sharing.draw(lambda n: torch.rand((n, *rest), generator=g, **options), rows)
+
+        return torch.stack([draw(g) for g in self.generators])
 
     def beta(self, a: Tensor, b: Tensor) -> Tensor:
         """Draw from Beta(a, b) with a pathwise gradient, (K, *a.shape)."""
         a, b = at_least_float32(a), at_least_float32(b)  # torch's Beta takes no 16-bit floats
+        # How many numbers a row takes depends on its a and b, so others' rows are drawn too.
+        a, b = ranks().gather(torch.stack([a, b], 1)).unbind(1)
         rows = []
         for g in self.generators:
             with torch.random.fork_rng(devices=[a.device] if a.device.type == "cuda" else []):
                 # torch's Beta takes no generator: seed the global one from this draw's.
                 torch.manual_seed(int(torch.randint(2**62, (), generator=g, device=g.device)))
                 # No validation: let a NaN reach the loss, where training reports it.
-                rows.append(torch.distributions.Beta(a, b, validate_args=False).rsample())
+                drawn = torch.distributions.Beta(a, b, validate_args=False).rsample()
+                rows.append(ranks().take(drawn))
         return torch.stack(rows)
 
 

@@ -64,7 +64,9 @@ class SiteNoise:
         """Draw the strengths of a pass, which all its sites share: (K, B) or (K, 1)."""
         if self.strength is None:
             return None
-        return draws.uniform(like, (like.shape[0] if self.strength == "sample" else 1,))
+        if self.strength == "sample":
+            return draws.uniform(like, like.shape[:1])
+        return draws.uniform(like, (1,), shared=True)
 
     def apply(
         self,

@@ -59,6 +59,7 @@ class ModelWrapper(HasObjective, GradientSteps, nn.Module):
 
     needs_embedding: ClassVar[bool] = False  # find it if it is not named
     edits_passes: ClassVar[bool] = False  # gradients through passes that are not the model's own
+    regroups_samples: ClassVar[bool] = False  # processes have other numbers of samples in a loss
 
     def __init__(
         self,

@@ -26,6 +26,7 @@ from unseen.nn.inputs import check_labels, describe_type
 from unseen.nn.precision import Amp
 from unseen.schema import plain, validate
 from unseen.training.config import LoopSettings
+from unseen.training.distributed import Processes, join
 from unseen.training.fit_checkpoint import FitCheckpoint
 from unseen.training.history import History
 from unseen.training.loggers.logger import Training
@@ -35,6 +36,7 @@ from unseen.training.machine import pick_device
 from unseen.training.progress import TrainingProgress
 from unseen.training.recipes import recipe_named
 from unseen.training.repeated import RepeatedLoader
+from unseen.training.shards import Shards, own_batches
 from unseen.training.steadiness import Steadiness
 from unseen.training.updates import Updates, train_mode
 
@@ -132,24 +134,30 @@ def fit(
         raise UnseenError("resume=True needs the file to continue from: checkpoint=...")
     net.adjust_to(total)
     _build(net, "loader", loader)
-    history, batches = History(net), RepeatedLoader(loader)
+    processes = join(net.device)
+    source = Shards(loader, processes)
+    if isinstance(processes, Processes):
+        processes.start(net, {"method": net.name, "checkpoint": checkpoint is not None, **values})
+        progress = processes.from_leader(lambda: progress)
+    history, batches = History(net), RepeatedLoader(loader, source.set_epoch)
     schedule = "constant" if schedule is None else schedule
-    updates = Updates(net, loop, _check_schedule(schedule))
+    updates = Updates(net, loop, _check_schedule(schedule), processes)
     saved = FitCheckpoint(file, net, updates, history, batches, schedule, viewed)
     first = saved.restore(resume)
-    for warning in net.warnings(total - first):
+    for warning in net.warnings(total - first) if processes.leads else ():
         log.warning(warning)
     train_mode(net)
-    watched = ("loader", loader) if held_out is None else ("held_out", held_out)
+    held = None if held_out is None else Shards(held_out, processes, "held_out").kept()
+    watched = ("loader", source.whole()) if held is None else ("held_out", held)
     steadiness = Steadiness(net, total, history)
     probe = first_batches(*watched, PROBE) if progress or steadiness.step else []
-    moved = (viewed(batch.to(net.device)) for batch in batches)
-    shown = TrainingProgress(net.name, total, first, quiet=not progress)
+    shown = TrainingProgress(net.name, total, first, quiet=not (progress and processes.leads))
     with updates.running(first) as schedulers, loggers:
-        loggers.start(_describe(net, total, file), history.points())
+        if processes.leads:
+            loggers.start(_describe(net, total, file), history.points())
         for step, logs in training_steps(
             updates.step,
-            moved,
+            own_batches(batches, source, net.device, viewed),
             shown,
             schedulers,
             weights=net,
@@ -164,17 +172,21 @@ def fit(
                 numbers[f"source_{name}"] = shown.metrics[f"source {name}"] = value
                 if step == steadiness.step:
                     steadiness.before = value
-                if step == total and (problem := steadiness.warning(value)):
+                problem = steadiness.warning(value) if step == total else None
+                if problem and processes.leads:
                     log.warning(problem)
             history.add(step, numbers)
-            loggers.log(history.points(step))
+            if processes.leads:
+                loggers.log(history.points(step))
             if saved.due_at(step):
                 saved.write(step)
             if on_step is not None:
                 on_step(step, numbers)
     updates.finish()
     net.eval()
-    calibrate(net, loader, held_out)
+    if isinstance(processes, Processes):
+        processes.share_random_state()
+    calibrate(net, source.whole(), held)
     return history
 
 

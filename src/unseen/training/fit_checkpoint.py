@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from unseen.api import Method
 from unseen.augmentations.views import Views
 from unseen.errors import UnseenError
@@ -17,6 +19,7 @@ from unseen.training.checkpoint import (
     restore_training_state,
     training_state,
 )
+from unseen.training.distributed import Processes
 from unseen.training.history import PREFIX, History
 from unseen.training.loop import Schedule
 from unseen.training.repeated import RepeatedLoader
@@ -56,6 +59,8 @@ class FitCheckpoint:
     def write(self, step: int) -> None:
         """Write the state after a step; a kill leaves the file before it or the new one."""
         assert self.path is not None
+        if not self.updates.processes.leads:
+            return
         state = training_state(self.net)
         check_training_state(self.net, state, step)
         state |= {**self.updates.state(), **self.history.state(), **self.batches.state()}
@@ -64,9 +69,18 @@ class FitCheckpoint:
 
     def restore(self, resume: bool) -> int:
         """Restore the state if there is one; return the number of steps that are done."""
+        processes = self.updates.processes
+        if isinstance(processes, Processes):  # only process 0 need see the file
+            content = processes.from_leader(lambda: self._read(resume))
+        else:
+            content = self._read(resume)
+        return 0 if content is None else self._load(*content)
+
+    def _read(self, resume: bool) -> tuple[dict[str, Tensor], int] | None:
+        """Return the state and the number of steps that are done; None if there is no file."""
         path = self.path
         if path is None or not path.exists():
-            return 0
+            return None
         if path.is_dir():
             raise UnseenError(f"{path} is a folder; checkpoint names a file")
         if not resume:
@@ -77,7 +91,11 @@ class FitCheckpoint:
         if metadata.get("kind") != KIND or not metadata.get("step", "").isdigit():
             raise UnseenError(f"{path} is not a checkpoint of unseen.fit: name another file")
         self._check_settings(path, metadata)
-        state = read_tensors(path)
+        return read_tensors(path), int(metadata["step"])
+
+    def _load(self, state: dict[str, Tensor], steps: int) -> int:
+        assert self.path is not None
+        path = self.path
         # A log that a step does not have is NaN in the history.
         finite = {name: t for name, t in state.items() if not name.startswith(PREFIX)}
         restore_training_state(self.net, finite, path)
@@ -89,7 +107,7 @@ class FitCheckpoint:
             raise UnseenError(
                 f"{path} is not a complete checkpoint: {type(error).__name__}: {error}"
             ) from error
-        return int(metadata["step"])
+        return steps
 
     def _check_settings(self, path: Path, metadata: dict[str, str]) -> None:
         try:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import platform
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch.utils.data import Dataset
 
 from unseen.api import Method, Task
@@ -116,6 +119,25 @@ def commit_here() -> str | None:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
         return answer.stdout.strip() or None
     return None
+
+
+def origin() -> dict[str, Any]:
+    """Return what a run was started with: command, threads, commit and versions."""
+    return {
+        "command": _command(),
+        "threads": torch.get_num_threads(),
+        "commit": commit_here(),
+        "versions": {
+            "unseen": package_version(),
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        },
+    }
+
+
+def _command() -> str:
+    from_shell = Path(sys.argv[0]).stem in ("unseen", "__main__")
+    return " ".join(["unseen", *sys.argv[1:]]) if from_shell else "unseen.training.train.train"
 
 
 def check_seed(seed: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from unseen.errors import UnseenError
 from unseen.nn.batch import batches_from, iterate
 
 START, TAKEN, OWN = "loader/random", "loader/taken", "loader/generator"
+EPOCH = "loader/epoch"
 
 
 class RepeatedLoader:
@@ -23,8 +24,11 @@ class RepeatedLoader:
     checkpoint.
     """
 
-    def __init__(self, loader: Iterable[Any]) -> None:
-        self.loader = loader
+    def __init__(
+        self, loader: Iterable[Any], at_epoch: Callable[[int], object] = lambda epoch: None
+    ) -> None:
+        """`at_epoch` is called with the number of each epoch, from 0, before it begins."""
+        self.loader, self.at_epoch, self.epoch = loader, at_epoch, 0
         self.taken = 0  # batches of this epoch
         self.skip = 0  # batches to pass over before the first
         self.start: dict[str, Tensor] = {}  # random state at the start of the epoch
@@ -36,6 +40,7 @@ class RepeatedLoader:
             self.taken = self.skip
             if not self.skip:
                 self.start = self._random_state()
+            self.at_epoch(self.epoch)
             for batch in batches_from(self._from_place(), "loader"):
                 self.taken += 1
                 yield batch
@@ -44,6 +49,7 @@ class RepeatedLoader:
                     "the loader yielded no batch: is it a generator, which can be iterated only "
                     "once, or has it drop_last=True and too few samples?"
                 )
+            self.epoch += 1
 
     def _from_place(self) -> Iterable[Any]:
         """Yield what the loader yields, from the place of the checkpoint on."""
@@ -65,11 +71,14 @@ class RepeatedLoader:
 
     def state(self) -> dict[str, Tensor]:
         """Return the place for a checkpoint."""
-        return {**self.start, TAKEN: torch.tensor(self.taken)}
+        return {
+            **self.start, TAKEN: torch.tensor(self.taken), EPOCH: torch.tensor(self.epoch)
+        }  # fmt: skip
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Continue from `state`."""
         self.skip = int(state[TAKEN])
+        self.epoch = int(state.get(EPOCH, 0))  # files of version 0.2 have none
         self.start = {name: state[name] for name in (START, OWN) if name in state}
 
     def _random_state(self) -> dict[str, Tensor]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-import platform
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from unseen.errors import SampleError, UnseenError
 from unseen.files import locked
 from unseen.methods import method_named
 from unseen.nn.inputs import check_label_range
+from unseen.nn.ranks import shared_by
 from unseen.nn.tensor_files import write_tensors
 from unseen.schema import plain
 from unseen.training.batches import (
@@ -40,19 +39,21 @@ from unseen.training.checkpoint import (
     training_state,
 )
 from unseen.training.config import LoopSettings, resolve
+from unseen.training.distributed import Processes, join
 from unseen.training.evaluation import evaluate_metric
 from unseen.training.fit import calibrate
+from unseen.training.group import follow_steps, hear_start, tell_start, telling_failures
 from unseen.training.identity import (
     TRAINED_ON,
     check_seed,
-    commit_here,
     identity,
-    package_version,
+    origin,
     trained_on,
 )
 from unseen.training.loggers.registry import AnyLogger, Loggers, make_loggers, points_of
 from unseen.training.loop import training_steps
 from unseen.training.machine import forget_peak_memory, peak_memory, pick_device, processor
+from unseen.training.preparation import count_steps, find_layers, random_state_kept
 from unseen.training.progress import TrainingProgress
 from unseen.training.run import DONE, RECORDS, Run, record_lines
 from unseen.training.run_folder import open_run, remove_new, reopen_finished, start_loggers
@@ -92,7 +93,10 @@ def train(
             checkpoint was written; may raise to stop the training there.
     """
     method_class, target_device, run = method_named(method), pick_device(device), Run(out)
-    loggers = make_loggers(logger, run.folder, tensorboard=tensorboard)
+    processes = join(target_device)
+    loggers = make_loggers(
+        logger if processes.leads else None, run.folder, tensorboard=tensorboard and processes.leads
+    )
     check_seed(seed)
     settings = resolve(task, method_class, preset, overrides or {}, recipe=recipe)
     if settings.loop.epochs is not None:
@@ -110,21 +114,17 @@ def train(
         **({"method_word": method} if ":" in method else {}),
         "class_names": list(task.class_names),
         **task.record,
-        "command": _command(),
         "overrides": plain(overrides or {}),
         **({"recipe": recipe} if recipe else {}),
         "device": str(target_device),
         "processor": processor(),
-        "threads": torch.get_num_threads(),
-        "commit": commit_here(),
-        "versions": {
-            "unseen": package_version(),
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-        },
+        **origin(),
     }
-    if run.done and resume:
-        return reopen_finished(run, config, loggers)
+    if processes.leads and run.done and resume:
+        with telling_failures(processes):
+            finished = reopen_finished(run, config, loggers)
+        tell_start(processes, config["run"], None)
+        return finished
     source, held_out = (load_split(task.source, split) for split in ("train", "val"))
     if (size := len(source)) < loop.batch_size:  # type: ignore[arg-type]
         raise UnseenError(
@@ -135,18 +135,26 @@ def train(
     for warning in net.warnings(loop.steps):
         log.warning(warning)
     forget_peak_memory()
-    updates = Updates(net, loop)
+    updates = Updates(net, loop, processes=processes)
     training = _Training(
         run, task, net, updates, source, held_out, loop, seed, loggers, after_checkpoint
     )
-    with locked(run.folder, nested=True), loggers:
-        present = set(run.folder.iterdir()) if run.folder.is_dir() else None
-        config, first = open_run(run, config, updates, resume)
+    if not processes.leads:
+        training.follow(config["run"])
+        return run
+    with ExitStack() as opened:
+        with telling_failures(processes):
+            opened.enter_context(locked(run.folder, nested=True))
+            opened.enter_context(loggers)
+            present = set(run.folder.iterdir()) if run.folder.is_dir() else None
+            config, first = open_run(run, config, updates, resume)
+        tell_start(processes, config["run"], updates, first)
         training.saved_step = first
         try:
             start_loggers(loggers, run, config)
             training.run_steps(config["run"], first, progress)
             training.finish(config)
+            processes.everywhere(True)  # the others wait for the end
         except UnseenError as error:
             if training.saved_step:
                 raise UnseenError(f"{error}; {training.kept()}") from error
@@ -184,6 +192,12 @@ class _Training:
         if not self.saved_step:
             return f"{self.run.folder} has no checkpoint yet"
         return f"{self.run.folder} keeps the checkpoint of step {self.saved_step}"
+
+    def follow(self, run_id: str) -> None:
+        """Take the steps of process 0, which writes."""
+        first = hear_start(self.updates, run_id, self.run.state_path)
+        if first is not None:
+            follow_steps(self.updates, self._batches(first), first)
 
     def run_steps(self, run_id: str, first: int, show_progress: bool) -> None:
         """Train from step `first` on; log, snapshot and checkpoint as the settings say."""
@@ -254,7 +268,7 @@ class _Training:
         self.saved_step = step
         self.loggers.log(points_of(pending))
         if self.after_checkpoint is not None:
-            with self.updates.averaged(), _random_state_kept(self.net):
+            with self.updates.averaged(), random_state_kept(self.net):
                 self.after_checkpoint(step, self.loop.steps, self.net)
         return []
 
@@ -279,24 +293,32 @@ class _Training:
     def _batches(self, first: int) -> Iterator[Batch]:
         size, steps = self.loop.batch_size, range(first, self.loop.steps)
         views = Views(self.loop.augment, self.loop.views)
-        parts = (training_indices(self.source, size, self.seed, step) for step in steps)
-        batches = stream(self.source, parts, size * len(steps))
+        processes = self.updates.processes
+        if isinstance(processes, Processes):
+            processes.divide(size)
+        batches = stream(self.source, map(self._indices, steps), size * len(steps))
         for step, batch in zip(steps, batches, strict=False):
             self._check_labels(batch.y, step)
-            yield views(batch.to(self.net.device))
+            with shared_by(processes):
+                batch = views(batch.to(self.net.device))
+            yield batch
+
+    def _indices(self, step: int) -> Tensor:
+        """Return the samples of a step that this process has."""
+        whole = training_indices(self.source, self.loop.batch_size, self.seed, step)
+        return self.updates.processes.take(whole)
 
     def _check_labels(self, y: Tensor, step: int) -> None:
         try:
             if y.dtype == torch.int64 and self.net.objective.classifies:  # a step checks the rest
                 check_label_range(y, self.task.classes, self.net.ignore_label)
         except SampleError:
-            index = training_indices(self.source, self.loop.batch_size, self.seed, step)
-            with samples_named(self.source, index):
+            with samples_named(self.source, self._indices(step)):
                 raise
 
     def _monitored_samples(self) -> tuple[Batch, Dataset]:
         """Return fixed source samples for snapshots, and a held-out part to watch the metric on."""
-        with _random_state_kept(self.net):  # a data set may draw random numbers
+        with random_state_kept(self.net):  # a data set may draw random numbers
             few = max(1, min(SNAPSHOT_SAMPLES, evaluation_size(self.source) // 4))
             fixed = next(batches_of(self.source, few, limit=few)).to(self.net.device)
             total = len(self.held_out)  # type: ignore[arg-type]
@@ -308,7 +330,7 @@ class _Training:
         return fixed, probe
 
     def _evaluate(self, data: Dataset) -> float:
-        with _random_state_kept(self.net):  # some methods predict from random passes
+        with random_state_kept(self.net):  # some methods predict from random passes
             return evaluate_metric(self.task.metric, self.net, data, self.net.ignore_label).value
 
     def _records(
@@ -316,31 +338,3 @@ class _Training:
     ) -> list[dict[str, Any]]:
         common = {"run": run_id, "step": step, "domain": self.task.source.name, "split": split}
         return [{**common, "metric": name, "value": value} for name, value in values.items()]
-
-
-@contextmanager
-def _random_state_kept(net: Method) -> Iterator[None]:
-    devices = [net.device] if net.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        yield
-
-
-def find_layers(net: Method, task: Task) -> None:
-    """Find the layers that the task leaves open, on its first samples."""
-    if not net.is_built:
-        with _random_state_kept(net):  # a data set may draw random numbers
-            few = next(batches_of(load_split(task.source, "train"), 2, limit=2))
-        net.prepare(few.to(net.device))
-
-
-def count_steps(task: Task, loop: LoopSettings) -> LoopSettings:
-    """Return the settings with steps in place of epochs; a last, smaller batch is left out."""
-    assert loop.epochs is not None
-    samples = len(load_split(task.source, "train"))  # type: ignore[arg-type]
-    steps = loop.epochs * max(1, samples // loop.batch_size)
-    return loop.model_copy(update={"steps": steps, "epochs": None})
-
-
-def _command() -> str:
-    from_shell = Path(sys.argv[0]).stem in ("unseen", "__main__")
-    return " ".join(["unseen", *sys.argv[1:]]) if from_shell else "unseen.training.train.train"

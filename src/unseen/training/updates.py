@@ -15,8 +15,10 @@ from torch.optim import Optimizer
 from unseen.api import Batch, Method
 from unseen.errors import UnseenError
 from unseen.nn.precision import end_of_step
+from unseen.nn.ranks import ALONE, Ranks
 from unseen.training.averaging import PREFIX, UPDATES, RawWeights, WeightAverage
 from unseen.training.config import LoopSettings
+from unseen.training.distributed import Processes
 from unseen.training.loop import Schedule, lr_schedulers
 
 log = logging.getLogger("unseen")
@@ -31,8 +33,14 @@ class Updates:
     them, if the settings ask for one, for as long as it is evaluated.
     """
 
-    def __init__(self, net: Method, loop: LoopSettings, schedule: Schedule | None = None) -> None:
-        self.net, self.loop = net, loop
+    def __init__(
+        self,
+        net: Method,
+        loop: LoopSettings,
+        schedule: Schedule | None = None,
+        processes: Ranks = ALONE,
+    ) -> None:
+        self.net, self.loop, self.processes = net, loop, processes
         self.schedule: Schedule = schedule or loop.lr_schedule
         self.average: WeightAverage | None = None
         self.skipped = False  # the last step, by the scaler of fp16
@@ -50,16 +58,23 @@ class Updates:
 
     def step(self, batch: Batch) -> dict[str, Tensor]:
         """Update once."""
-        if self.loop.amp is None:
-            logs = self.net.step(batch)
+        if isinstance(self.processes, Processes):
+            with self.processes.sharing(self.net, batch):
+                logs = self._step(batch)
+            logs = self.processes.average_logs(logs)
         else:
-            with self.net.mixed_precision(self.net.model, self.loop.amp, self.scaler):
-                logs = self.net.step(batch)
+            logs = self._step(batch)
         if self.scaler is not None:
             self.skipped = end_of_step(self.scaler, self.net.name)
         if self.average is not None and not self.skipped:
             self.average.update(self.net)
         return logs
+
+    def _step(self, batch: Batch) -> dict[str, Tensor]:
+        if self.loop.amp is None:
+            return self.net.step(batch)
+        with self.net.mixed_precision(self.net.model, self.loop.amp, self.scaler):
+            return self.net.step(batch)
 
     @contextmanager
     def running(self, first: int = 0) -> Iterator[list[Any]]:
@@ -69,9 +84,11 @@ class Updates:
         """
         optimizers = list(self.net.optimizers().values())
         handles = []
+        if self.processes.size > 1:  # before they are clipped
+            handles = [o.register_step_pre_hook(self._average_gradients) for o in optimizers]
         if self.loop.clip is not None:
             hook = partial(clip_gradients, self.loop.clip)
-            handles = [o.register_step_pre_hook(hook) for o in optimizers]
+            handles += [o.register_step_pre_hook(hook) for o in optimizers]
         try:
             yield lr_schedulers(optimizers, self.schedule, self.loop.steps, first)
         finally:
@@ -79,6 +96,9 @@ class Updates:
                 handle.remove()
             for group in (g for o in optimizers for g in o.param_groups):
                 group["lr"] = group.pop("initial_lr", group["lr"])
+
+    def _average_gradients(self, optimizer: Optimizer, *_: Any) -> None:
+        self.processes.average_gradients(optimizer)
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
