@@ -22,7 +22,7 @@ from unseen.nn.calls import call_for_logits
 from unseen.nn.hooks import evaluating, laid_out_for
 from unseen.nn.inputs import check_labels, check_logits
 from unseen.nn.model_errors import model_errors
-from unseen.nn.objectives import check_shapes, fit_shape
+from unseen.nn.target_shapes import check_shapes, fit_shape
 from unseen.training.batches import batches_of, samples_named
 
 

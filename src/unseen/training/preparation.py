@@ -14,6 +14,7 @@ from unseen.training.config import LoopSettings
 
 @contextmanager
 def random_state_kept(net: Method) -> Iterator[None]:
+    """Leave the random numbers of the CPU and of the device of the method as they were."""
     devices = [net.device] if net.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         yield
