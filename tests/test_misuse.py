@@ -114,7 +114,7 @@ CASES = {
     "fit: dicts": (lambda: fit([{"x": X, "class": Y}]), "its labels as one of"),
     "fit: only x": (lambda: fit([(X,)]), "must yield (x, y)"),
     "fit: generator": (lambda: fit(b for b in LOADER), "only once"),
-    "fit: numpy labels": (lambda: fit([(X, Y.numpy())]), "tensor of class indices"),
+    "fit: numpy labels": (lambda: fit([(X, Y.numpy())]), "convert it with torch.as_tensor(y)"),
     "fit: empty batch": (lambda: fit([(X[:0], Y[:0])]), "batch index 0: a batch is empty"),
     "fit: held_out int": (lambda: fit(held_out=3), "held_out must yield"),
     "fit: held_out labels": (lambda: fit(held_out=[(X, Y + 9)], progress=True), "takes 0 to 2"),

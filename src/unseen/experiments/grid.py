@@ -7,6 +7,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -288,7 +289,8 @@ def plan_runs(grid: Grid) -> list[PlannedRun]:
                 method = method_named(row.method)
                 chosen = resolve(task, method, grid.preset, merge(grid.set, row.set), "set")
                 net = method(task.model(**chosen.model), **chosen.method)
-                find_layers(net, task)
+                with suppress(MissingData):  # published runs need no data
+                    find_layers(net, task)
             except UnseenError as error:
                 raise UnseenError(f"{grid.path}, row {row.label}: {error}") from error
             warnings = tuple(net.warnings(chosen.loop.steps))

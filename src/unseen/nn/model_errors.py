@@ -52,7 +52,7 @@ def _remedy(model: nn.Module, x: tuple[Tensor, ...], layer: str, error: Exceptio
             f"The model is called with {len(x)} inputs: give what its forward takes, "
             "without labels; torch.stack makes one batch of a list of samples"
         )
-    if "more than 1 value per channel" in str(error):
+    if isinstance(error, ValueError) and "more than 1 value per channel" in str(error):
         return (
             "A batch of one sample has no variance for BatchNorm: give larger batches, or "
             "drop_last=True in the DataLoader"

@@ -53,11 +53,12 @@ def find_place(model: nn.Module, name: str, role: str) -> Place:
             return Place(name, modules[layer], at_input=True)
         if name == INPUT:
             return Place(name, model, at_input=True)
-    if not isinstance(name, str):
-        raise UnseenError(f'a {role} is named by text, such as "{name}", not {name!r}')
     names = [n for n, m in modules.items() if n and not any(m.children())]
     shown = ", ".join(names[:60]) + (f", ... ({len(names)} in all)" if len(names) > 60 else "")
-    raise UnseenError(f'no {role} "{name}"; the model has: {shown or "no named layers"}')
+    problem = f'no {role} "{name}"'
+    if not isinstance(name, str):
+        problem = f"the name of the {role} must be text, not {name!r}"
+    raise UnseenError(f"{problem}; the model has: {shown or 'no named layers'}")
 
 
 def submodule(model: nn.Module, name: str, role: str) -> nn.Module:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -27,7 +28,18 @@ def tensor_bytes(tensors: Mapping[str, Tensor], metadata: dict[str, str] | None 
     """Return the content of a file of named tensors."""
     # Clone: tied weights share memory, which safetensors refuses.
     copies = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
-    return safetensors.torch.save(copies, {**FORMAT, **(metadata or {})})
+    content = safetensors.torch.save(copies, {**FORMAT, **(metadata or {})})
+    return _with_sorted_metadata(content) if metadata else content
+
+
+def _with_sorted_metadata(content: bytes) -> bytes:
+    """Sort the metadata of a file: safetensors writes them in an order that differs each time."""
+    start = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:start])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # the tensors begin at a multiple of 8
+    return len(text).to_bytes(8, "little") + text + content[start:]
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
