@@ -14,6 +14,8 @@ from unseen.experiments.runners.jobs import Ending, Job, Runner
 
 log = logging.getLogger("unseen")
 
+ATTEMPTS = 3  # to start Ray on this machine
+
 
 def run_remotely(call: RemoteCall) -> int:
     """Run a call in a worker of Ray."""
@@ -150,7 +152,10 @@ def connect(address: str | None, cpus: int | None = None) -> tuple[Any, bool]:
         os.environ.setdefault("RAY_worker_niceness", "0")
     local = {"address": "local", "num_cpus": cpus, "include_dashboard": False}
     try:
-        ray.init(**options, **(local if address is None else {"address": address}))
+        if address is None:
+            _start_here(ray, {**options, **local})
+        else:
+            ray.init(address=address, **options)
     except Exception as error:  # Ray raises many types
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UnseenError(
@@ -158,3 +163,16 @@ def connect(address: str | None, cpus: int | None = None) -> tuple[Any, bool]:
             f"{first}"
         ) from error
     return ray, True
+
+
+def _start_here(ray: Any, options: dict[str, Any]) -> None:
+    """Start Ray on this machine; on a busy one it may give up, hence several attempts."""
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            ray.init(**options)
+            return
+        except Exception:
+            ray.shutdown()
+            if attempt == ATTEMPTS:
+                raise
+            log.warning("Ray did not start; attempt %d of %d", attempt + 1, ATTEMPTS)
