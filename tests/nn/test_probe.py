@@ -175,7 +175,7 @@ def test_mistakes_are_found_before_the_first_step_of_the_warm_up(name):
 
 
 def test_a_number_is_no_name_of_a_layer():
-    with pytest.raises(UnseenError, match='named by text, such as "0", not 0'):
+    with pytest.raises(UnseenError, match="must be text, not 0; the model has: 0"):
         unseen.UncertaintyGuided(nn.Sequential(nn.Linear(2, 2)), sites=[0])
 
 

@@ -56,8 +56,8 @@ def train(
         TOML file with a task, a method and settings, as `unseen tune` writes it: a grid of one row.
         What else is given on the command line has priority.
     method
-        A name from `unseen methods`, or your own class as package.module:Class (default:
-        uncertainty_guided, or that of --config or of the recipe).
+        A name from `unseen methods`, or your own class as package.module:Class
+        (default: uncertainty_guided, or that of --config or of the recipe).
     preset
         A named group of settings of the task: fast, best, reference or paper (default: fast).
     recipe
