@@ -178,6 +178,21 @@ def test_killed_process_resumes_to_the_same_bits(tmp_path):
     assert not list(cut.rglob(".*")), "what a kill in the middle of a write leaves is swept away"
 
 
+def test_call_after_a_checkpoint_is_repeated_when_a_kill_came_before_it(tmp_path):
+    calls = []
+
+    def killed(step, steps, net):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny_task(), "erm", tmp_path / "a", progress=False, after_checkpoint=killed)
+    train(
+        tiny_task(), "erm", tmp_path / "a", progress=False, resume=True,
+        after_checkpoint=lambda step, steps, net: calls.append((step, steps)),
+    )  # fmt: skip
+    assert calls == [(4, 12), (8, 12), (12, 12)]
+
+
 def test_training_never_loads_a_target(tmp_path):
     def refuse(split):
         raise AssertionError("training touched a target")

@@ -90,7 +90,8 @@ def train(
         tensorboard: the same as logger="tensorboard".
         logger: "tensorboard", "wandb", "mlflow", a list of these, or of objects of `Logger`.
         after_checkpoint: called with the step, the number of steps and the method after each
-            checkpoint was written; may raise to stop the training there.
+            checkpoint was written, and again for the checkpoint that training resumes from: a kill
+            may have come before the call. May raise to stop the training there.
     """
     method_class, target_device, run = method_named(method), pick_device(device), Run(out)
     processes = join(target_device)
@@ -214,6 +215,8 @@ class _Training:
             return step % loop.checkpoint_every == 0 or step == steps
 
         with self.updates.running(first) as schedulers:
+            if first:
+                self._call_after_checkpoint(first)
             for step, logs in training_steps(
                 self.updates.step,
                 self._batches(first),
@@ -267,10 +270,13 @@ class _Training:
         write_tensors(self.run.state_path, state)
         self.saved_step = step
         self.loggers.log(points_of(pending))
+        self._call_after_checkpoint(step)
+        return []
+
+    def _call_after_checkpoint(self, step: int) -> None:
         if self.after_checkpoint is not None:
             with self.updates.averaged(), random_state_kept(self.net):
                 self.after_checkpoint(step, self.loop.steps, self.net)
-        return []
 
     def finish(self, config: dict[str, Any]) -> None:
         """Calibrate, evaluate on the held-out source and save."""

@@ -173,10 +173,11 @@ def _value(search: Search, trial: Any, task: Task, shifted: ShiftedSource) -> fl
 
     def report(step: int, steps: int, net: Method) -> None:
         number = step * REPORTS // steps
-        if number in (0, REPORTS, *reported):
+        if number in (0, REPORTS):
             return
-        reported[number] = shifted.measure(net, task.metric, task.ignore_label)["average"]
-        trial.report(reported[number], number)
+        if number not in reported:
+            reported[number] = shifted.measure(net, task.metric, task.ignore_label)["average"]
+            trial.report(reported[number], number)
         if trial.should_prune():
             raise load_optuna().TrialPruned
 
