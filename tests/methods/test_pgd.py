@@ -16,8 +16,9 @@ from unseen.functional.losses import cross_entropy
 from unseen.methods.erm import ERM
 from unseen.methods.jigen import JiGen
 from unseen.methods.par import PAR
-from unseen.methods.pgd import PGD, attack
+from unseen.methods.pgd import PGD
 from unseen.methods.self_super import SelfSuper
+from unseen.nn.attack import attack, input_loss
 from unseen.training.checkpoint import restore_training_state, training_state
 
 
@@ -73,7 +74,7 @@ def test_the_loss_is_higher_at_the_attacked_point_and_the_box_is_kept():
     model = trained_tiny(batch)
     net = PGD(model)
     (attacked,) = attack(
-        net._input_loss(batch.y), batch.x, net.eps, net.step_size, net.attack_steps
+        input_loss(net, batch.y), batch.x, net.eps, net.step_size, net.attack_steps
     )
     (noisy,) = attack(lambda x: 0 * x[0].sum(), batch.x, net.eps, net.step_size, net.attack_steps)
     with torch.no_grad():
@@ -100,7 +101,7 @@ def test_only_float_inputs_move():
     moved = attack(lambda x: (x[0] * x[1]).sum(), (words, weights), eps=0.5, step=0.5, steps=2)
     assert moved[0] is words and moved[1].tolist() == [[1.0, -1.5]]
     with pytest.raises(
-        UnseenError, match="pgd perturbs float inputs; this model is given int64 only"
+        UnseenError, match="the adversary perturbs float inputs; this model is given int64 only"
     ):
         attack(lambda x: x[0].sum(), (words,), eps=0.5, step=0.5, steps=2)
 
@@ -112,7 +113,7 @@ def test_batchnorm_learns_from_one_pass_a_step_and_the_attack_leaves_no_trace():
     batch = image_batch()
     net = PGD(TinyNet(norm=True), attack_steps=3).train()
     before = copy.deepcopy(net.model.state_dict())
-    attack(net._input_loss(batch.y), batch.x, net.eps, net.step_size, net.attack_steps)
+    attack(input_loss(net, batch.y), batch.x, net.eps, net.step_size, net.attack_steps)
     assert all(torch.equal(before[name], value) for name, value in net.model.state_dict().items())
     assert all(p.grad is None for p in net.model.parameters())
     net.step(batch)
@@ -125,7 +126,7 @@ def test_a_step_descends_the_loss_at_the_attacked_point():
     plain.load_state_dict(net.model.state_dict())
     optimizer = torch.optim.Adam(plain.parameters(), 0.01)
     torch.manual_seed(3)
-    attacked = attack(net._input_loss(batch.y), batch.x, net.eps, net.step_size, net.attack_steps)
+    attacked = attack(input_loss(net, batch.y), batch.x, net.eps, net.step_size, net.attack_steps)
     cross_entropy(plain(*attacked), batch.y).backward()
     optimizer.step()
     torch.manual_seed(3)
@@ -145,7 +146,7 @@ def test_training_against_the_attack_makes_the_attack_weaker():
             net.step(batch)
         judge = PGD(net.model)
         torch.manual_seed(1)
-        (attacked,) = attack(judge._input_loss(batch.y), batch.x, 0.1, 0.02, 20)
+        (attacked,) = attack(input_loss(judge, batch.y), batch.x, 0.1, 0.02, 20)
         losses[kind] = float(cross_entropy(net.model(attacked), batch.y).detach())
     assert losses[PGD] < losses[ERM] - 0.1
 

@@ -115,6 +115,29 @@ def test_schedule_ends_low_and_the_rate_is_restored():
         fit(make("erm"), schedule=lambda done: -1)
 
 
+def test_a_ball_trains_on_the_worst_inputs_of_a_box_as_pgd_does():
+    data = DataLoader(images(), 8)
+    balled, plain = make("erm"), make("erm")
+    pgd = make("pgd", eps=0.1, step_size=0.05, attack_steps=3)
+    for net, ball in ((balled, 0.1), (pgd, None), (plain, None)):
+        torch.manual_seed(1)
+        unseen.fit(net, data, steps=4, ball=ball, progress=False)
+    for name, weight in pgd.model.state_dict().items():
+        torch.testing.assert_close(balled.model.state_dict()[name], weight, rtol=0, atol=0)
+    assert not torch.equal(next(plain.model.parameters()), next(balled.model.parameters()))
+
+
+def test_a_ball_needs_float_inputs_and_a_positive_size():
+    words = DataLoader(TensorDataset(torch.arange(12).view(6, 2), torch.arange(6) % 2), 3)
+    model = torch.nn.Sequential(
+        torch.nn.Embedding(12, 2), torch.nn.Flatten(), torch.nn.Linear(4, 2)
+    )
+    with pytest.raises(UnseenError, match="this model is given int64 only"):
+        unseen.fit(unseen.ERM(model), words, steps=1, ball=0.1, progress=False)
+    with pytest.raises(UnseenError, match="ball"):
+        unseen.fit(make("erm"), DataLoader(images(), 8), steps=1, ball=-0.1, progress=False)
+
+
 def test_clip_bounds_the_gradients_of_every_optimizer():
     net = make("bnn", optimizer="sgd")
     norms = []

@@ -29,6 +29,10 @@ LOOP: dict[str, Explanation] = {
         "Learning rates over training: none (constant), linear or cosine, which end at 0.",
         "Linear gave ERM two of the three points that noise gave on speech_shifts.",
     ),
+    "ball": Explanation(
+        "Largest change of an input value by an adversary that searches before every update.",
+        "For inputs without augmentations of their own, such as word counts; 0.0003 there.",
+    ),
     "clip": Explanation(
         "Largest norm of the gradients of an optimizer; larger ones are scaled down.",
         "Set it, to 1.0 say, if the loss jumps.",

@@ -10,7 +10,7 @@ class ReviewMLP(nn.Module):
 
     Args:
         binarise: Let a count say only whether a word is there. A part of the network, so that it
-            holds wherever the network is used. Small changes of counts then change nothing.
+            holds wherever the network is used.
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class ReviewMLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.binarise:
-            x = (x > 0.5).to(x.dtype)
+            x = x.clamp(0, 1)  # the same for counts, and it has a gradient
         x = self.relu1(self.fc1(x))
         x = self.relu2(self.fc2(x))
         return self.fc3(x)

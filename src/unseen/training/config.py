@@ -59,6 +59,8 @@ class LoopSettings(Section):
         Literal["none", "linear", "cosine"],
         BeforeValidator(lambda value: "none" if value in (None, "constant") else value),
     ] = "none"  # linear and cosine end at 0
+    # Largest change of an input value by an adversary, which searches before every step.
+    ball: PositiveNumber | None = None
     clip: PositiveNumber | None = None  # largest norm of the gradients of an optimizer
     ema: Fraction | None = None  # decay of the averaged weights, which evaluation uses
     amp: Amp | None = None  # the model's passes in 16 bits

@@ -60,6 +60,7 @@ def fit(
     augment: Augment = None,
     views: int | None = None,
     schedule: Schedule | None = None,
+    ball: float | None = None,
     clip: float | None = None,
     ema: float | None = None,
     amp: Amp | None = None,
@@ -91,6 +92,8 @@ def fit(
             augmented copy, 3 for two augmented copies. Together they are one larger batch.
         schedule: of the learning rates: "constant", "cosine", "linear", or a function from the
             fraction of training that is done to the fraction of the rates that is left.
+        ball: largest change of an input value by an adversary, which searches a box of this size
+            around the inputs before every step (3 signed gradient steps).
         clip: largest norm of the gradients of each optimizer; larger ones are scaled down.
         ema: decay of an exponential moving average of the weights, such as 0.99. The method has
             the average after training; a second fit goes on from the weights themselves.
@@ -108,6 +111,7 @@ def fit(
         augment = chosen.get("augment") if augment is None else augment
         views = chosen.get("views") if views is None else views
         schedule = chosen.get("lr_schedule") if schedule is None else schedule
+        ball = chosen.get("ball") if ball is None else ball
         clip = chosen.get("clip") if clip is None else clip
         ema = chosen.get("ema") if ema is None else ema
     net = check_method(net)
@@ -125,7 +129,7 @@ def fit(
             f"on_step must be a function of step and logs, not {describe_type(on_step)}"
         )
     viewed, total = Views(augment, views), _number_of_steps(loader, steps, epochs)
-    values: dict[str, Any] = {"steps": total, "clip": clip, "ema": ema, "amp": amp}
+    values: dict[str, Any] = {"steps": total, "ball": ball, "clip": clip, "ema": ema, "amp": amp}
     loop = validate(LoopSettings, {**values, "checkpoint_every": checkpoint_every}, "fit")
     loggers = make_loggers(logger)
     net.to(pick_device(device))

@@ -46,7 +46,7 @@ class FitCheckpoint:
         name = schedule if isinstance(schedule, str) else "own"
         self.settings: dict[str, Any] = {
             **{"method": net.name, "schedule": name, "settings": plain(net.settings())},
-            **{n: getattr(updates.loop, n) for n in ("steps", "clip", "ema", "amp")},
+            **{n: getattr(updates.loop, n) for n in ("steps", "ball", "clip", "ema", "amp")},
             "learning rates": _rates(net),
             "augment": plain(views.describe()),
         }
@@ -112,6 +112,7 @@ class FitCheckpoint:
     def _check_settings(self, path: Path, metadata: dict[str, str]) -> None:
         try:
             before = json.loads(metadata["settings"])
+            before.setdefault("ball", None)  # not in older files
             for newer in ("learning rates", "augment"):
                 before.setdefault(newer, self.settings[newer])
             pairs = {name: (before[name], value) for name, value in self.settings.items()}

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from unseen.api import Batch, Method
 from unseen.errors import UnseenError
+from unseen.nn.attack import attacked
 from unseen.nn.precision import end_of_step
 from unseen.nn.ranks import ALONE, Ranks
 from unseen.training.averaging import PREFIX, UPDATES, RawWeights, WeightAverage
@@ -24,6 +25,7 @@ from unseen.training.loop import Schedule, lr_schedulers
 log = logging.getLogger("unseen")
 
 SCALER = "scaler/"
+BALL_STEPS = 3  # of half the ball each: from anywhere in it to its surface
 
 
 class Updates:
@@ -71,6 +73,9 @@ class Updates:
         return logs
 
     def _step(self, batch: Batch) -> dict[str, Tensor]:
+        if self.loop.ball is not None:
+            eps = self.loop.ball
+            batch = attacked(self.net, batch, eps, eps / 2, BALL_STEPS)
         if self.loop.amp is None:
             return self.net.step(batch)
         with self.net.mixed_precision(self.net.model, self.loop.amp, self.scaler):
