@@ -50,7 +50,8 @@ class Task:
     model: Callable[..., nn.Module]  # its keyword-only arguments are settings of a run
     sites: tuple[str, ...]
     embedding: str
-    # {"fast": {"steps": 500, ...}}; a mapping under a method's name is for that method only.
+    # {"fast": {"steps": 500, ...}}; a mapping under a method's name is for that method only, and
+    # "method" names the method that `unseen train` takes when none is given.
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     loss: AnyLoss = "cross_entropy"
     metric: Metric = "accuracy"

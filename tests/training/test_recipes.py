@@ -47,7 +47,7 @@ def test_recipe_is_valid_for_methods(name, method):
 
 
 @pytest.mark.parametrize(
-    "task", ["digits", "digits_shifts", "amazon_reviews", "google_commands", "driving"]
+    "task", ["digits", "digits_shifts", "digit_pairs", "amazon_reviews", "google_commands", "driving"]
 )
 def test_best_presets_resolve_for_every_kind_of_method(task):
     for method in ("erm", "uncertainty_guided"):
@@ -95,3 +95,28 @@ def test_train_command_takes_method_and_settings_of_a_recipe(tmp_path, capsys):
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["recipe"] == "image" and config["loop"]["ema"] == 0.9
     assert config["loop"]["views"] == 3
+
+
+def test_train_command_takes_the_method_of_a_preset(tmp_path, capsys, monkeypatch):
+    (tmp_path / "with_method.py").write_text(
+        "from dataclasses import replace\n"
+        "from unseen.tasks import task_named\n"
+        "def task(method='gud'):\n"
+        "    return replace(task_named('mini_digits'),\n"
+        "                   presets={'best': {'method': method, 'steps': 1}, 'fast': {'steps': 1}})\n"
+        "def wrong():\n"
+        "    return task('gudd')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def method_of(out, *words):
+        command("train", "with_method:task", "--out", str(tmp_path / out), *words, "--json")
+        return json.loads(capsys.readouterr().out)["method"]
+
+    assert method_of("best", "--preset", "best") == "gud"
+    assert method_of("fast") == "uncertainty_guided"
+    assert method_of("given", "--preset", "best", "--method", "erm") == "erm"
+    assert method_of("recipe", "--preset", "best", "--recipe", "image") == "erm"
+    with pytest.raises(SystemExit) as end:
+        main(["train", "with_method:wrong", "--out", str(tmp_path / "x"), "--preset", "best"])
+    assert end.value.code == 2 and 'no method "gudd"' in capsys.readouterr().err

@@ -57,7 +57,7 @@ def train(
         What else is given on the command line has priority.
     method
         A name from `unseen methods`, or your own class as package.module:Class
-        (default: uncertainty_guided, or that of --config or of the recipe).
+        (default: that of --config, of the recipe or of the preset, else uncertainty_guided).
     preset
         A named group of settings of the task: fast, best, reference or paper (default: fast).
     recipe
@@ -82,8 +82,9 @@ def train(
     if network is not None and network.pretrained is not None:
         named.append(f"pretrained={network.pretrained.absolute()}")
     made = task_named(word)
-    if method is None:
-        method = "uncertainty_guided" if recipe is None else recipe_named(recipe).method
+    if method is None and recipe is not None:
+        method = recipe_named(recipe).method
+    method = method or made.presets.get(preset or "fast", {}).get("method", "uncertainty_guided")
     with process_group(device) as leads:  # of torchrun, if it started this command
         loggers = make_loggers(logger if leads else None, out, tensorboard=tensorboard and leads)
         run = training.train(

@@ -39,7 +39,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "paper": PAPER,
     "best": {
         **PAPER,
-        **RECIPES["text"].settings,
+        **RECIPES["text"].preset,
         "binarise": True,
         "uncertainty_guided": {"noise": {"sign": "positive", "scale": 16.0}},
     },

@@ -11,7 +11,7 @@ from unseen.api import Domain, Task
 from unseen.data.images import ByteImages
 from unseen.errors import UnseenError
 from unseen.models import DigitsNet
-from unseen.tasks.digits import SPLITS
+from unseen.tasks.digits import BEST, SPLITS
 
 VARIANTS = ("usps_to_mnist", "mnist_to_svhn", "svhn_to_mnist")  # in the paper's order
 TEST = ("test", 0, None)
@@ -31,6 +31,7 @@ PRESETS: dict[str, dict[str, Any]] = {  # as in digits
         "uncertainty_guided": {"sites": ("conv1",), "mixup": None},
     },
     "paper": {"steps": 10_000, "batch_size": 32, "lr": 1e-4},
+    "best": BEST,
 }
 
 

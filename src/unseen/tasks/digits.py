@@ -17,6 +17,16 @@ from unseen.training.recipes import RECIPES
 UNSEEN = ("svhn", "mnist_m", "syn", "usps")  # in the paper's order
 TRAIN = ("train", 0, 10_000)  # the first 10,000 of MNIST's training file
 SPLITS = {"train": TRAIN, "val": ("train", 10_000, 12_000), "test": ("test", 0, None)}
+BEST: dict[str, Any] = {
+    **RECIPES["image"].preset,
+    "steps": 3000,
+    "batch_size": 32,
+    "uncertainty_guided": {
+        **RECIPES["image"].settings["uncertainty_guided"],
+        "sites": ("conv1",),
+        "mixup": None,
+    },
+}
 PRESETS: dict[str, dict[str, Any]] = {
     # Noise at conv1 only, without mixed draws: docs/tuning.md.
     "fast": {
@@ -32,16 +42,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "uncertainty_guided": {"embedding": "relu4", "mixup": {"at": "relu2"}},
     },
     "paper": {"steps": 10_000, "batch_size": 32, "lr": 1e-4},
-    "best": {
-        **RECIPES["image"].settings,
-        "steps": 3000,
-        "batch_size": 32,
-        "uncertainty_guided": {
-            **RECIPES["image"].settings["uncertainty_guided"],
-            "sites": ("conv1",),
-            "mixup": None,
-        },
-    },
+    "best": BEST,
 }
 
 

@@ -88,7 +88,7 @@ def presets(variant: str) -> dict[str, dict[str, Any]]:
     }
     return {
         "fast": fast,
-        "best": {**fast, **RECIPES["segmentation"].settings},
+        "best": {**fast, **RECIPES["segmentation"].preset},
         "paper": {
             "depth": 50,
             "width": 1.0,

@@ -22,7 +22,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "uncertainty_guided": {"mixup": None},  # chosen on speech_shifts: docs/tuning.md
     },
     "best": {
-        **RECIPES["speech"].settings,
+        **RECIPES["speech"].preset,
         "steps": 6000,
         "batch_size": 32,
         "uncertainty_guided": {"mixup": None},

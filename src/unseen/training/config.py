@@ -130,7 +130,7 @@ def resolve(
             f"the model of {task.name} has a setting {', '.join(twice)}, "
             f"which {method.name} has too: rename it"
         )
-    of_task = dict(task.presets.get(preset, {}))
+    of_task = {n: v for n, v in task.presets.get(preset, {}).items() if n != "method"}
     # A mapping under a method's name is for that method only.
     by_method = {n: of_task.pop(n) for n in (*METHODS, method.name) if n in of_task}
     of_roles: dict[str, Any] = {

@@ -25,6 +25,11 @@ class Recipe:
     method: str
     settings: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def preset(self) -> dict[str, Any]:
+        """Return the recipe as a preset of a task."""
+        return {"method": self.method, **self.settings}
+
     def of_method(self, method: str) -> dict[str, Any]:
         """Return the settings for a method, without those of other methods."""
         common = {n: v for n, v in self.settings.items() if not isinstance(v, Mapping)}
