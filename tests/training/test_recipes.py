@@ -47,7 +47,8 @@ def test_recipe_is_valid_for_methods(name, method):
 
 
 @pytest.mark.parametrize(
-    "task", ["digits", "digits_shifts", "digit_pairs", "amazon_reviews", "google_commands", "driving"]
+    "task",
+    ["digits", "digits_shifts", "digit_pairs", "amazon_reviews", "google_commands", "driving"],
 )
 def test_best_presets_resolve_for_every_kind_of_method(task):
     for method in ("erm", "uncertainty_guided"):
@@ -103,7 +104,7 @@ def test_train_command_takes_the_method_of_a_preset(tmp_path, capsys, monkeypatc
         "from unseen.tasks import task_named\n"
         "def task(method='gud'):\n"
         "    return replace(task_named('mini_digits'),\n"
-        "                   presets={'best': {'method': method, 'steps': 1}, 'fast': {'steps': 1}})\n"
+        "                   presets={'best': dict(method=method, steps=1), 'fast': dict(steps=1)})\n"
         "def wrong():\n"
         "    return task('gudd')\n"
     )
