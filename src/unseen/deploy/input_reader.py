@@ -31,6 +31,7 @@ class InputReader:
         shape: of the model's input, without the batch; empty if it is not known.
         place: the run or file, for errors.
         dtype: of the model's input.
+        trained_on_files: whether the training has read its data with this reader.
     """
 
     def __init__(
@@ -39,8 +40,10 @@ class InputReader:
         shape: Sequence[int | None],
         place: str,
         dtype: str = "float32",
+        trained_on_files: bool = False,
     ) -> None:
         self.reader, self.shape, self.place = reader, tuple(shape), place
+        self.trained_on_files = trained_on_files
         self.dtype = np.dtype(dtype)
 
     @classmethod
@@ -59,7 +62,7 @@ class InputReader:
                 raise UnseenError(
                     f"{place}: the preprocessing is damaged ({type(error).__name__}: {error})"
                 ) from error
-            return cls(made, made.shape, place, dtype)
+            return cls(made, made.shape, place, dtype, trained_on_files=True)
         sizes = tuple(shape)
         if len(sizes) == 3 and sizes[0] == 3 and all(sizes):
             made = reader_from("image", {"height": sizes[1], "width": sizes[2]})
@@ -166,9 +169,28 @@ class InputReader:
         if wanted and array.shape != wanted:
             sizes = ", ".join("any" if size is None else str(size) for size in wanted)
             raise UnseenError(f"expected an array ({sizes}), not {array.shape}")
-        if array.dtype != np.uint8 and not np.isfinite(array).all():
+        return self._typed(array)
+
+    def _typed(self, array: Array) -> Array:
+        """Return an array whose numbers mean the same to the model as those of the training."""
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise UnseenError("the array holds NaN or infinity")
-        return array
+        if self.dtype.kind in "iu":
+            return _whole_numbers(array, self.dtype)
+        if array.dtype.kind not in "iu":
+            if self.trained_on_files and self._takes_pixels:
+                _check_unit(array)
+            return array
+        if self._takes_pixels:
+            return array if array.dtype == np.uint8 else _pixels(array)
+        return array.astype(self.dtype)  # so that `stack` does not scale it
+
+    @property
+    def _takes_pixels(self) -> bool:
+        """Whether whole numbers stand for 0..255, which the training has scaled to 0..1."""
+        if self.reader is None:
+            return len(self.shape) == 3
+        return self.reader.dtype == np.uint8
 
     def _row(self, values: Any) -> Array:
         try:
@@ -191,6 +213,40 @@ def _numbers(value: Any) -> Array:
     if array.dtype.kind not in "biuf" or array.ndim == 0:
         raise UnseenError(f"expected an array of numbers, not {type(value).__name__}")
     return array
+
+
+def _pixels(array: Array) -> Array:
+    """Return whole numbers 0..255 of any type as uint8."""
+    low, high = int(array.min(initial=0)), int(array.max(initial=0))
+    if low < 0 or high > 255:
+        raise UnseenError(
+            f"whole numbers stand for 0..255, these are {low}..{high}: send floats in 0..1, or "
+            "uint8"
+        )
+    if high == 1:
+        raise UnseenError(
+            "the whole numbers 0 and 1 may stand for 0..255 or for 0..1: send floats in 0..1, or "
+            "uint8"
+        )
+    return array.astype(np.uint8)
+
+
+def _check_unit(array: Array) -> None:
+    """Raise for floats far from 0..1, the range that the training has made of its files."""
+    low, high = float(array.min(initial=0)), float(array.max(initial=0))
+    if low < -1 or high > 2:
+        raise UnseenError(
+            f"the model was trained on 0..1, these floats are {low:.3g}..{high:.3g}: divide them "
+            "by 255, or send uint8"
+        )
+
+
+def _whole_numbers(array: Array, dtype: np.dtype[Any]) -> Array:
+    """Return numbers as the integers that a model takes."""
+    known = np.iinfo(dtype)
+    if (array < known.min).any() or (array > known.max).any() or (array != np.floor(array)).any():
+        raise UnseenError(f"the model takes whole numbers of {dtype}; others are in the array")
+    return array.astype(dtype)
 
 
 def _load_array(file: Any, name: Any) -> Array:

@@ -16,7 +16,12 @@ from unseen.deploy.service.limits import Limits
 TOKEN = "s3cret-token"
 GOOD = np.zeros((2, 2, 8, 8), np.float32)
 LIMITS = Limits(
-    max_bytes=300_000, max_pixels=100_000, max_samples=16, receive_seconds=0.5, max_domains=4
+    max_bytes=300_000,
+    max_pixels=100_000,
+    max_request_pixels=150_000,
+    max_samples=16,
+    receive_seconds=0.5,
+    max_domains=4,
 )
 NPY = {"Content-Type": "application/x-npy"}
 IMAGES = {"run": "own"}
@@ -41,6 +46,10 @@ def with_nan():
 def npy_with_header(text: str, data: bytes = b"") -> bytes:
     head = text.encode().ljust(118) + b"\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + data
+
+
+def npy_of_shape(shape: str, data: bytes = b"") -> bytes:
+    return npy_with_header(f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}}}", data)
 
 
 def bomb(width: int, height: int) -> bytes:
@@ -75,6 +84,10 @@ def image(content, kind="image/png"):
 
 def upload(*parts, run="own"):
     return {"files": [("files", part) for part in parts], "params": {"run": run}}
+
+
+def own_arrays(x):
+    return {"data": npy(x), "headers": NPY, "params": IMAGES}
 
 
 def typed(content, kind):
@@ -153,6 +166,11 @@ POSTS = {
             npy_with_header("{'descr': '<f8', 'fortran_order': False, 'shape': (999999999999,)}")
         ),
     ),
+    "array that states a negative shape": (422, arrays(npy_of_shape("(-2, -2)", bytes(16)))),
+    "array that states a shape of truths": (422, arrays(npy_of_shape("(True,)", bytes(4)))),
+    "array that states no rows of many": (422, arrays(npy_of_shape(f"(0, {2**70})"))),
+    "array that states many axes": (422, arrays(npy_of_shape("(1,) * 40".replace(" ", "")))),
+    "array with an expression in its header": (422, arrays(npy_of_shape("(1 << 3,)", bytes(32)))),
     "array with code in its header": (422, arrays(npy_with_header("__import__('os').getcwd()"))),
     "array of a future version": (422, arrays(b"\x93NUMPY\x09\x00" + npy(GOOD)[8:])),
     "unknown input": (422, json_body({"arrays": {"nothing": [[1.0]]}})),
@@ -164,6 +182,12 @@ POSTS = {
     "image without its end": (422, image(png()[:20])),
     "decompression bomb": (413, image(bomb(40_000, 40_000))),
     "many pixels": (413, image(bomb(1000, 1000))),
+    "many pixels in a strip": (413, image(bomb(1, 70_000))),
+    "many pixels together": (413, upload(*[("a.png", png(100, 100), "image/png")] * 16)),
+    "whole numbers above 255": (422, own_arrays(np.full((1, 3, 12, 12), 300))),
+    "whole numbers below 0": (422, own_arrays(np.full((1, 3, 12, 12), -1))),
+    "whole numbers 0 and 1": (422, own_arrays(np.eye(12, dtype=int)[None, None].repeat(3, 1))),
+    "floats up to 255": (422, own_arrays(np.full((1, 3, 12, 12), 200.0))),
     "vector image": (422, image(b"<svg xmlns='http://www.w3.org/2000/svg'/>", "image/svg+xml")),
     "images not base64": (422, images(["%%%"])),
     "images not a list": (422, images("abc")),
@@ -181,6 +205,15 @@ POSTS = {
     ),
     "form without a boundary": (422, typed(b"--x\r\n", "multipart/form-data")),
     "form that is no form": (422, typed(b"hello", "multipart/form-data; boundary=x")),
+    "form that is cut off": (
+        422,
+        typed(
+            b'--x\r\ncontent-disposition: form-data; name="a"; filename="a.png"\r\n\r\n'
+            + png()
+            + b'\r\n--x\r\ncontent-disposition: form-data; name="a"; filename="b.png"\r\n\r\n',
+            "multipart/form-data; boundary=x",
+        ),
+    ),
     "form with a field": (
         422,
         typed(

@@ -84,6 +84,8 @@ def test_every_kind_of_body_gives_the_same_answer(client):
     as_json = client.post("/predict", json={"arrays": x.tolist()}).json()["predictions"]
     files = [("f", (f"{i}.npy", npy(one))) for i, one in enumerate(x)]
     as_files = client.post("/predict", files=files).json()["predictions"]
+    alone = client.post("/predict", files=files[:1]).json()["predictions"]
+    assert len(alone) == 1 and alone[0]["index"] == expected[0]["index"]
     fortran = client.arrays(np.asfortranarray(x.astype(">f4")))["predictions"]
     for found in (as_json, as_files, fortran):
         for a, b in zip(found, expected, strict=True):
@@ -97,6 +99,17 @@ def test_every_kind_of_body_gives_the_same_answer(client):
     ]
     answers = [client.post("/predict", params=run, **body).json() for body in bodies]
     assert answers[0]["n"] == 1 and len({str(a["predictions"]) for a in answers}) == 1
+
+
+def test_bug_gives_json_without_a_traceback(client, monkeypatch):
+    logged = []
+    monkeypatch.setattr("unseen.deploy.service.gate._log.exception", lambda *a: logged.append(a))
+    monkeypatch.setattr("unseen.deploy.service.app.inputs_of", lambda *_: 1 / 0)
+    answer = client.post(
+        "/predict", data=npy(batch()[:1]), headers={"Content-Type": "application/x-npy"}
+    )
+    assert answer.status_code == 500 and answer.json()["error"]["code"] == "internal"
+    assert "division" not in answer.text and len(logged) == 1
 
 
 def test_score_judges_samples_together_and_changes_no_stream(client, folder):

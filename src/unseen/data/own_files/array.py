@@ -37,6 +37,11 @@ class ArrayReader(Reader):
         name = content if isinstance(content, Path) else "the file"
         if array.shape != self.stored:
             raise UnseenError(f"{name} has shape {array.shape}, expected {self.stored}")
+        if self.dtype == np.uint8 and array.dtype != np.uint8:
+            raise UnseenError(
+                f"{name} holds {array.dtype}, expected uint8, 0..255, as the first file: save all "
+                "files with one type"
+            )
         array = np.array(array).reshape(self.shape).astype(self.dtype)
         if not np.isfinite(array).all():
             raise UnseenError(f"{name} holds NaN or infinity")

@@ -24,7 +24,7 @@ from unseen.deploy.service.loaded_run import Ask, LoadedRun
 from unseen.deploy.service.metrics import Metrics
 from unseen.deploy.service.page_state import page_state
 from unseen.deploy.service.payloads import Payload, payload_of
-from unseen.deploy.service.problems import Problem, invalid
+from unseen.deploy.service.problems import Problem, failure, invalid
 from unseen.deploy.service.runs import ServedRun
 from unseen.deploy.service.schemas import BODY, PREDICTED, PROBLEMS, SCORED
 from unseen.errors import UnseenError
@@ -74,7 +74,7 @@ class Service:
         if kind == "multipart/form-data":
             parts = await parts_of(request, body, self.limits)
         else:
-            parts = [Part(body, kind, "the body")]
+            parts = [Part(body, kind, "the body", whole=True)]
         small = len(body) <= SMALL and kind != "multipart/form-data" and kind[:6] != "image/"
         payload = await _run(self._payload, parts, at_once=small)
         small = small and payload.kind != "images"  # few bytes, also in JSON, may be many pixels
@@ -225,14 +225,15 @@ def _handle_problems(app: FastAPI, metrics: Metrics) -> None:
         if isinstance(problem, RequestValidationError):
             where = problem.errors()[0]
             problem = invalid(f"{'.'.join(map(str, where['loc']))}: {where['msg']}")
-        assert isinstance(problem, Problem)
+        if not isinstance(problem, Problem):  # a bug; the gate logs its traceback
+            problem = failure()
         metrics.refused.labels(problem.code).inc()
         headers = dict(problem.headers)
         if problem.status == 408:
             headers["Connection"] = "close"
         return JSONResponse(problem.body, problem.status, headers)
 
-    for kind in (Problem, HTTPException, RequestValidationError):
+    for kind in (Problem, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, refused)
 
 

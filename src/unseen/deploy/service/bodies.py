@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
+from email.message import Message
 
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
@@ -21,6 +22,7 @@ class Part:
     content: bytes
     kind: str  # media type, in lower case and without parameters
     name: str  # for messages
+    whole: bool = False  # the body of a request: an array in it holds all samples, (N, ...)
 
 
 async def receive(request: Request, limits: Limits) -> bytes:
@@ -68,9 +70,18 @@ async def parts_of(request: Request, body: bytes, limits: Limits) -> list[Part]:
         kind = (value.content_type or "").partition(";")[0].strip().lower()
         parts.append(Part(await value.read(), kind, (value.filename or field)[:100]))
     await form.close()
+    if not _is_complete(request, body):
+        raise invalid("the multipart body is cut off: it has no end after its last part")
     if not parts:
         raise invalid("the multipart body has no file: add one part for each sample")
     return parts
+
+
+def _is_complete(request: Request, body: bytes) -> bool:
+    """Return whether a form has its last boundary; the parser drops a part that is cut off."""
+    head = Message()
+    head["content-type"] = request.headers["content-type"]
+    return f"--{head.get_boundary('')}--".encode("latin-1", "replace") in body
 
 
 def check_count(n: int, limits: Limits) -> int:

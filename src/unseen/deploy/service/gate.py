@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from unseen.deploy.service.limits import Limits
 from unseen.deploy.service.metrics import Metrics
-from unseen.deploy.service.problems import Problem, overloaded
+from unseen.deploy.service.problems import Problem, failure, overloaded
 
 # The page itself holds no data; what it shows is fetched with the token.
 PUBLIC = ("/", "/page.css", "/page.js", "/health", "/ready")
@@ -60,8 +60,7 @@ class Gate:
         except Exception:
             _log.exception("a request to %s failed", path)
             if not status:
-                failure = Problem(500, "internal", "the service failed; its log has the reason")
-                await self.refuse(failure, answer)
+                await self.refuse(failure(), answer)
         finally:
             self.running -= 1
             self.metrics.requests.labels(route, str(status)).inc()

@@ -17,6 +17,8 @@ class Limits:
         Bytes in the body of a request; more is 413.
     max_pixels
         Pixels of an image, read from its header before it is decoded; more is 413.
+    max_request_pixels
+        Pixels of all images of a request together; more is 413.
     max_samples
         Samples in a request; more is 413.
     max_queue
@@ -33,6 +35,7 @@ class Limits:
 
     max_bytes: int = 16_000_000
     max_pixels: int = 25_000_000
+    max_request_pixels: int = 100_000_000
     max_samples: int = 256
     max_queue: int = 2048
     max_requests: int = 512

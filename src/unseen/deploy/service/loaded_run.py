@@ -210,7 +210,7 @@ def _as_problem(error: Exception) -> Exception:
 
 def _check_finite(seen: Seen) -> None:
     if not (np.isfinite(seen.features).all() and np.isfinite(seen.scores).all()):
-        raise UnseenError("the scores of these samples are not finite: look for NaN in the inputs")
+        raise UnseenError("the scores of these samples are not finite: look for very large numbers")
 
 
 def _alike(items: Sequence[Item]) -> list[list[Item]]:

@@ -6,6 +6,7 @@ import base64
 import binascii
 import io
 import json
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from unseen.deploy.service.problems import Problem, invalid, too_large
 Kind = Literal["images", "texts", "arrays"]
 FIELDS: tuple[Kind, ...] = ("images", "texts", "arrays")
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")  # formats with a small header to check
+LARGEST_SIDE = 65_535  # of an image, in pixels; one of 1 x 24,000,000 takes seconds to decode
+MOST_AXES = 16
 NPY = b"\x93NUMPY"
 NPY_TYPES = ("application/x-npy", "application/octet-stream", "application/npy")
 
@@ -59,7 +62,7 @@ def payload_of(parts: Sequence[Part], limits: Limits) -> Payload:
                 f"{part.name} has the type {part.kind[:60]}: send application/json, image/*, "
                 "application/x-npy, text/plain, or such files as multipart/form-data",
             )
-        check_image(part.content, part.name, limits)
+    _check_images([(part.content, part.name) for part in parts], limits)
     return Payload("images", [part.content for part in parts], tuple(p.name for p in parts))
 
 
@@ -82,13 +85,24 @@ def from_json(content: bytes, limits: Limits) -> Payload:
     if kind == "texts":
         return Payload("texts", contents, names)
     images = [_base64(text, name) for text, name in zip(contents, names, strict=True)]
-    for image, name in zip(images, names, strict=True):
-        check_image(image, name, limits)
+    _check_images(list(zip(images, names, strict=True)), limits)
     return Payload("images", images, names)
 
 
-def check_image(content: bytes, name: str, limits: Limits) -> None:
-    """Read the header of an image; refuse it before its pixels are decoded if they are too many."""
+def _check_images(images: Sequence[tuple[bytes, str]], limits: Limits) -> None:
+    """Refuse a request before anything is decoded if one image, or all together, are too large."""
+    total = 0
+    for content, name in images:
+        total += check_image(content, name, limits)
+        if total > limits.max_request_pixels:
+            raise too_large(
+                f"the images have more than {limits.max_request_pixels} pixels together: send "
+                "fewer in one request, or smaller ones"
+            )
+
+
+def check_image(content: bytes, name: str, limits: Limits) -> int:
+    """Return the pixels of an image by its header; raise Problem if they are too many."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of large images, which are refused below
@@ -108,6 +122,9 @@ def check_image(content: bytes, name: str, limits: Limits) -> None:
         raise too_large(
             f"{name} has {width} x {height} pixels, at most {limits.max_pixels} are allowed"
         )
+    if max(width, height) > LARGEST_SIDE:
+        raise too_large(f"{name} has {width} x {height} pixels; a side may have {LARGEST_SIDE}")
+    return width * height
 
 
 def _from_numbers(contents: Any, limits: Limits) -> Payload:
@@ -131,7 +148,7 @@ def _numbers(value: Any, name: str) -> Array:
 
 def _from_npy(parts: Sequence[Part], limits: Limits) -> Payload:
     arrays = [_npy(part) for part in parts]
-    if len(arrays) == 1:
+    if parts[0].whole:
         return _checked_arrays(arrays[0], limits)
     if len({(a.shape, a.dtype) for a in arrays}) > 1:
         raise invalid("the arrays of one request must have one shape and one type")
@@ -148,13 +165,15 @@ def _npy(part: Part) -> Array:
             (2, 0): np.lib.format.read_array_header_2_0,
         }[version]
         shape, fortran, dtype = reader(file)
-    except Exception as error:  # the header is a Python literal: many kinds of errors
-        raise invalid(f"{part.name} cannot be read as .npy: {str(error)[:200]}") from None
+    except Exception:  # the header is a Python literal: many kinds of errors
+        raise invalid(
+            f"{part.name} cannot be read as .npy: it does not begin with the header of such a file"
+        ) from None
     if dtype.hasobject or dtype.kind not in "biuf":
         raise invalid(f"{part.name} must hold numbers, not {dtype}")
-    expected = dtype.itemsize
-    for size in shape:
-        expected *= size
+    if len(shape) > MOST_AXES or any(type(n) is not int or not 0 <= n < 1 << 40 for n in shape):
+        raise invalid(f"{part.name} has an impossible shape in its header")
+    expected = dtype.itemsize * math.prod(shape)
     found = len(part.content) - file.tell()
     if expected != found:
         raise invalid(

@@ -33,3 +33,8 @@ def too_large(reason: str) -> Problem:
 
 def overloaded(reason: str) -> Problem:
     return Problem(503, "overloaded", reason, retry=1)
+
+
+def failure() -> Problem:
+    """Return the problem of a request that met a bug of the service."""
+    return Problem(500, "internal", "the service failed; its log has the reason")
