@@ -102,7 +102,7 @@ def serve(
         batching=batching,
     )
     answered = start(list(runs), open_run, settings, started)
-    say(f"stopped after {answered} requests; all of them were answered")
+    say(f"stopped after {answered} requests")
 
 
 def _import_serve() -> Any:

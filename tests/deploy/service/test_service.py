@@ -222,6 +222,55 @@ def test_reload_keeps_the_old_run_if_the_new_one_is_bad(client, folder, own_expo
     client.service.runs["own"].reload()
 
 
+def test_reload_forgets_the_metrics_and_alarms_of_the_old_run(
+    light_run, own_export, webhook, tmp_path
+):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(light_run.exported.read_bytes())
+    watching = Watching(window=WINDOW)
+    with running([path], watching=watching, webhooks=(webhook[0],)) as other:
+        other.arrays(batch(3.0)[:WINDOW], domain="loud")
+        assert 'unseen_alarm{domain="loud",run="model"} 1.0' in other.get("/metrics").text
+        path.write_bytes(own_export.exported.read_bytes())
+        assert other.post("/reload").json()["outcome"] == "reloaded"
+        lines = other.get("/metrics").text.splitlines()
+        gauges = [
+            li for li in lines if "loud" in li and "_total" not in li and "_created" not in li
+        ]
+        assert not gauges
+        accuracy = open_scorer(path, threads=1).calibration.accuracy.source_accuracy
+        (source,) = [line for line in lines if line.startswith("unseen_source_accuracy{")]
+        assert float(source.split()[-1]) == pytest.approx(accuracy)
+        for _ in range(600):
+            events = [m["event"] for m in webhook[1] if m["run"] == "model"]
+            if "resolved" in events:
+                break
+            threading.Event().wait(0.05)
+        assert events[-1] == "resolved"
+
+
+def test_requests_that_outlast_the_stop_get_503(folder, monkeypatch):
+    with running([folder / "light.onnx"], stop_seconds=0.1) as other:
+        loaded = other.service.runs["light"].current
+        started, go_on = threading.Event(), threading.Event()
+        observe = loaded.scorer.observe
+
+        def slow(x):
+            started.set()
+            go_on.wait(20)
+            return observe(x)
+
+        monkeypatch.setattr(loaded.scorer, "observe", slow)
+        with ThreadPoolExecutor(1) as pool:
+            headers = {"Content-Type": "application/x-npy"}
+            answer = pool.submit(other.post, "/predict", data=npy(batch()[:1]), headers=headers)
+            assert started.wait(20)
+            other.service.stop()
+            assert answer.result(20).status_code == 503 and "stops" in reason_of(answer.result())
+            go_on.set()
+        assert other.service.app.cancelled == 1
+
+
 def test_openapi_describes_every_route_of_the_service(client):
     paths = client.get("/openapi.json").json()["paths"]
     assert {"/predict", "/score", "/health", "/ready", "/metrics", "/reload", "/runs"} <= {*paths}

@@ -14,7 +14,6 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import ASGIApp
 
 from unseen.deploy.service.bodies import Part, media_type, parts_of, receive
 from unseen.deploy.service.gate import Gate
@@ -54,7 +53,7 @@ class Service:
         self.runs, self.limits, self.metrics = runs, limits, metrics
         self.stopping = False
         self.stop: Callable[[], None] = lambda: None  # set by the server
-        self.app: ASGIApp = Gate(self._routes(), limits, metrics, token)
+        self.app = Gate(self._routes(), limits, metrics, token)
 
     def run_named(self, name: str | None) -> ServedRun:
         if name is None:

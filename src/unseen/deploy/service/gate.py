@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 import logging
@@ -33,7 +34,7 @@ class Gate:
     def __init__(self, app: ASGIApp, limits: Limits, metrics: Metrics, token: str | None) -> None:
         self.app, self.limits, self.metrics = app, limits, metrics
         self._token = None if token is None else token.encode()
-        self.running = 0
+        self.running = self.cancelled = 0  # requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -57,6 +58,11 @@ class Gate:
             await self.app(scope, receive, answer)
         except Problem as problem:
             await self.refuse(problem, answer)
+        except asyncio.CancelledError:  # of the server, which has waited for --stop-seconds
+            self.cancelled += 1
+            if not status:
+                reason = "the service stops and has no time left for this request: try again"
+                await self.refuse(Problem(503, "stopping", reason, retry=5), answer)
         except Exception:
             _log.exception("a request to %s failed", path)
             if not status:

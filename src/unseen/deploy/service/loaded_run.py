@@ -64,7 +64,6 @@ class LoadedRun:
         assign(np.zeros((1, 1)))  # imports scipy, which takes a second
         features = scorer.calibration.held_out.shape[1]
         self.streams = Streams(scorer, watching, features, journal)
-        metrics.restore(name, self.streams.by_domain)
         self.recent = Recent(recent)
         accuracy = scorer.calibration.accuracy
         self._recomputed = () if accuracy is None else tuple(accuracy.transports)
@@ -101,6 +100,12 @@ class LoadedRun:
         answer: dict[str, Any] = await self.batcher.submit(ask, 0, self.limits.answer_seconds)
         return answer
 
+    def show_metrics(self) -> None:
+        """Set the gauges of this run to its state, and remove those of a run that it replaced."""
+        accuracy = self.scorer.calibration.accuracy
+        source = None if accuracy is None else accuracy.source_accuracy
+        self.metrics.restore(self.name, dict(self.streams.by_domain), source)
+
     def public(self, text: str) -> str:
         """Return a message without the place of the run on this machine."""
         return text.replace(f"{self.scorer.place}, ", "").replace(self.scorer.place, self.name)
@@ -111,6 +116,12 @@ class LoadedRun:
         if (journal := self.streams.journal) is not None:
             journal.replace(self.streams.snapshot())
 
+    def end_alarms(self) -> None:
+        """Tell that the alarms of a closed run that was replaced are over."""
+        for domain, stream in self.streams.by_domain.items():
+            if stream.alarms_now:
+                self._resolve(domain, "The run was replaced: its streams begin again.")
+
     # ---- in the thread of the model
 
     def _compute(self, items: Sequence[Item]) -> tuple[list[Outcome], Callable[[], None]]:
@@ -119,6 +130,9 @@ class LoadedRun:
         entries: list[Entry] = []
         records: list[bytes] = []
         for item in [item for item in items if item.content.verb == "forget"]:
+            stream = self.streams.by_domain.get(item.content.domain)
+            if stream is not None and stream.alarms_now:
+                self._resolve(item.content.domain, "The stream was forgotten.")
             records.append(self.streams.forget(item.content.domain))
             self.metrics.forget(self.name, item.content.domain)
             outcomes.append((item, {"forgotten": item.content.domain}))
@@ -174,7 +188,7 @@ class LoadedRun:
         kept = {n: v for n, v in seen.signals.items() if n not in self._recomputed}
         entry = Entry(ask.domain, time.time(), replace(seen, signals=kept))
         known = self.streams.by_domain.get(ask.domain)
-        before = known is not None and known.latest is not None and known.latest.alarm
+        before = known is not None and known.alarms_now
         stream, readings = self.streams.update(entry)
         entries.append(entry)
         self.metrics.samples.labels(self.name, ask.domain).inc(len(rows))
@@ -199,6 +213,10 @@ class LoadedRun:
             event = "alarm" if reading.alarm else "resolved"
             about = {"event": event, "run": self.name, "domain": domain}
             self.notify({**about, **reading.as_dict()})
+
+    def _resolve(self, domain: str, sentence: str) -> None:
+        about = {"event": "resolved", "run": self.name, "domain": domain}
+        self.notify({**about, "time": time.time(), "sentence": sentence})
 
 
 def _as_problem(error: Exception) -> Exception:

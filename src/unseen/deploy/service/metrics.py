@@ -56,7 +56,12 @@ class Metrics:
         self.accuracy = gauge("unseen_predicted_accuracy", "Predicted accuracy of the last window.")
         self.low = gauge("unseen_predicted_accuracy_low", "Lower end of its 90 % interval.")
         self.high = gauge("unseen_predicted_accuracy_high", "Upper end of its 90 % interval.")
+        self._by_domain = (
+            self.alarm, self.score, self.threshold, self.slow, self.slow_threshold, self.accuracy,
+            self.low, self.high,
+        )  # fmt: skip
         self.source = gauge("unseen_source_accuracy", "Accuracy on the source.", ("run",))
+        self._gauges = (*self._by_domain, self.source)
         self.loads = counter("unseen_loads", "Loads of a run by outcome.", ("run", "outcome"))
         self.webhooks = counter("unseen_webhooks", "Webhooks by outcome.", ("outcome",))
 
@@ -85,19 +90,18 @@ class Metrics:
         for metric, value in values.items():
             if value is not None:
                 metric.labels(run, domain).set(value)
-        if reading.source_accuracy is not None:
-            self.source.labels(run).set(reading.source_accuracy)
 
-    def restore(self, run: str, streams: dict[str, Stream]) -> None:
-        """Show what a saved state knows."""
+    def restore(self, run: str, streams: dict[str, Stream], source: float | None) -> None:
+        """Show a run that was loaded, with what its saved state knows, and nothing of another."""
+        for metric in self._gauges:
+            metric.remove_by_labels({"run": run})
+        if source is not None:
+            self.source.labels(run).set(source)
         for domain, stream in streams.items():
             if stream.latest is not None:
                 self.show(run, domain, stream.latest)
 
     def forget(self, run: str, domain: str) -> None:
         """Remove everything about a domain."""
-        for metric in (
-            self.samples, self.windows, self.alarms, self.alarm, self.score, self.threshold,
-            self.slow, self.slow_threshold, self.accuracy, self.low, self.high,
-        ):  # fmt: skip
+        for metric in (self.samples, self.windows, self.alarms, *self._by_domain):
             metric.remove_by_labels({"run": run, "domain": domain})

@@ -37,20 +37,15 @@ def page_state(
 
 
 def _ordered(streams: dict[str, Stream]) -> list[tuple[str, Stream]]:
-    return sorted(streams.items(), key=lambda pair: (not _alarms(pair[1]), -pair[1].last_time))
+    return sorted(streams.items(), key=lambda pair: (not pair[1].alarms_now, -pair[1].last_time))
 
 
 def _most_important(streams: dict[str, Stream]) -> str | None:
     return _ordered(streams)[0][0] if streams else None
 
 
-def _alarms(stream: Stream) -> bool:
-    latest = stream.latest
-    return latest is not None and latest.alarm
-
-
 def _alarming(run: ServedRun) -> list[str]:
-    return [name for name, s in dict(run.current.streams.by_domain).items() if _alarms(s)]
+    return [name for name, s in dict(run.current.streams.by_domain).items() if s.alarms_now]
 
 
 def _domain(name: str, stream: Stream) -> dict[str, Any]:

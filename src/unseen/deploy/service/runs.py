@@ -40,6 +40,7 @@ class ServedRun:
         self.problem: str | None = None  # why the files on disk are not the ones that are served
         self._tried = signature_of(path)
         self.current = self._load()
+        self.current.show_metrics()
 
     @property
     def metrics(self) -> Metrics:
@@ -66,6 +67,8 @@ class ServedRun:
             self.metrics.loads.labels(self.name, "loaded").inc()
             _log.info("%s: reloaded", self.name)
             old.close()  # answers what it has
+            old.end_alarms()
+            new.show_metrics()
             return "reloaded"
 
     def changed(self) -> bool:

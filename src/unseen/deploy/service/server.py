@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import signal
 import socket
 import threading
@@ -96,6 +97,11 @@ def serve(
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         server.when_ready = lambda: started(f"http://{host}:{port}", service)
         server.run(sockets=[listening])
+        if service.app.cancelled:
+            _log.warning(
+                "%d requests were not finished within --stop-seconds and got 503",
+                service.app.cancelled,
+            )
         return server.server_state.total_requests
 
 
@@ -142,7 +148,7 @@ def _server(service: Service, settings: ServiceSettings, reload: Callable[[], No
         access_log=False,
         log_level="warning",
         server_header=False,
-        timeout_graceful_shutdown=int(settings.stop_seconds),
+        timeout_graceful_shutdown=math.ceil(settings.stop_seconds),
     )
     server = _Server(config)
     server.on_reload = reload

@@ -83,6 +83,11 @@ class Stream:
     def latest(self) -> WindowReading | None:
         return self.history[-1] if self.history else None
 
+    @property
+    def alarms_now(self) -> bool:
+        """Whether the last window has an alarm."""
+        return self.latest is not None and self.latest.alarm
+
     def update(self, seen: Seen, scorer: Judge, time: float) -> list[WindowReading]:
         """Add samples; return a reading for every window that they complete."""
         seen = replace(seen, logits=np.empty((len(seen.scores), 0), np.float32))  # not judged
@@ -106,7 +111,7 @@ class Stream:
             "alarms": self.alarms,
             "gathered": self.waiting,
             "window": self.watching.window,
-            "alarm": latest is not None and latest.alarm,
+            "alarm": self.alarms_now,
             "reading": None if latest is None else latest.as_dict(),
         }
 

@@ -1,6 +1,6 @@
 """Post a message to URLs when a domain begins or ends to raise alarms.
 
-A thread of its own sends them, with retries; the service never waits for it.
+A thread for each URL sends them, with retries; the service never waits for it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import json
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -41,34 +42,30 @@ class Webhooks:
             parts = urlsplit(url)
             if parts.scheme not in ("http", "https") or not parts.hostname:
                 raise UnseenError(f"--webhook must be an http or https URL, not {url}")
-        self.urls, self.count, self.waits = tuple(urls), count, tuple(waits)
-        self._messages: queue.Queue[tuple[str, bytes] | None] = queue.Queue(MOST)
+        self.count, self.waits = count, tuple(waits)
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="unseen-webhooks", daemon=True)
-        if urls:
-            self._thread.start()
+        self._targets = [_Target(url, self._deliver) for url in dict.fromkeys(urls)]
 
     def send(self, message: dict[str, Any]) -> None:
-        """Queue a message; it is dropped if a thousand are waiting."""
+        """Queue a message for every URL; it is dropped where a thousand are waiting."""
         content = json.dumps(message).encode()
-        for url in self.urls:
-            try:
-                self._messages.put_nowait((url, content))
-            except queue.Full:
+        for target in self._targets:
+            if not target.put(content):
                 self.count("dropped")
 
     def close(self, seconds: float = 5.0) -> None:
         """Try what is waiting once more, then stop."""
-        if self.urls:
-            self._stop.set()
-            self._messages.put(None)
-            self._thread.join(seconds)
+        self._stop.set()
+        end = time.monotonic() + seconds
+        for target in self._targets:
+            target.put(None)
+        for target in self._targets:
+            target.thread.join(max(0.0, end - time.monotonic()))
 
-    def _run(self) -> None:
-        while (message := self._messages.get()) is not None:
-            self.count("sent" if self._deliver(*message) else "failed")
+    def _deliver(self, url: str, content: bytes) -> None:
+        self.count("sent" if self._post(url, content) else "failed")
 
-    def _deliver(self, url: str, content: bytes) -> bool:
+    def _post(self, url: str, content: bytes) -> bool:
         host = urlsplit(url).hostname  # the rest of a URL may be a secret
         for wait in (*self.waits, None):
             try:
@@ -88,3 +85,25 @@ class Webhooks:
             if wait is None or self._stop.is_set() or self._stop.wait(wait):
                 return False
         return False
+
+
+class _Target:
+    """A URL with its own queue and thread, so that one that is down does not delay the others."""
+
+    def __init__(self, url: str, deliver: Callable[[str, bytes], None]) -> None:
+        self.url, self._deliver_to = url, deliver
+        self._messages: queue.Queue[bytes | None] = queue.Queue(MOST)
+        self.thread = threading.Thread(target=self._run, name="unseen-webhook", daemon=True)
+        self.thread.start()
+
+    def put(self, content: bytes | None) -> bool:
+        """Queue a message, or the end; return whether there was room."""
+        try:
+            self._messages.put_nowait(content)
+        except queue.Full:
+            return False
+        return True
+
+    def _run(self) -> None:
+        while (content := self._messages.get()) is not None:
+            self._deliver_to(self.url, content)
