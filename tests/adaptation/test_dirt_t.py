@@ -10,6 +10,7 @@ import torch
 from shifted import accuracy, points, start
 
 from unseen.adaptation import adapted_model
+from unseen.adaptation.collapse import describe_collapse, effective_classes
 from unseen.adaptation.dirt_t import (
     DirtT,
     conditional_entropy,
@@ -123,3 +124,23 @@ def test_integer_inputs_are_refused():
     net = DirtT(start("points"), embedding="fc2", steps=1)
     with pytest.raises(UnseenError, match="expected one float input, got int64"):
         net.step(Batch.of(whole_numbers[:]), Batch.of(whole_numbers[:]), 0)
+
+
+def test_collapse_to_one_class_is_noticed(caplog):
+    model, source, target = start("points"), points(), points(0.9)
+    settings = {"embedding": "fc2", "steps": 60, "lr": 0.01, "radius": 0.01}
+    settings |= {"vada_share": 0.0, "teacher_weight": 0.0, "target_weight": 1.0}
+    with torch.no_grad():  # a start that is unsure between classes, and leans to one
+        model.fc3.weight.mul_(0.01)
+        model.fc3.bias.copy_(torch.tensor([0.0, 0.001]))
+    made = adapted_model("dirt_t", model, source, target, seed=1, **settings)
+    with torch.no_grad():
+        shares = made(target.tensors[0]).argmax(1).bincount(minlength=2) / len(target)
+    assert shares.max() == 1
+    assert "the adaptation has collapsed" in caplog.text and "100% of the target" in caplog.text
+
+
+def test_effective_classes_by_hand():
+    assert effective_classes(torch.tensor([3, 3, 3])) == pytest.approx(1)
+    assert effective_classes(torch.tensor([0, 1, 5, 1, 0, 5])) == pytest.approx(3)
+    assert describe_collapse("x", torch.tensor([0, 1, 2, 3]), torch.tensor([0, 1, 1, 0])) is None

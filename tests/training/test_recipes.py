@@ -103,8 +103,8 @@ def test_train_command_takes_the_method_of_a_preset(tmp_path, capsys, monkeypatc
         "from dataclasses import replace\n"
         "from unseen.tasks import task_named\n"
         "def task(method='gud'):\n"
-        "    return replace(task_named('mini_digits'),\n"
-        "                   presets={'best': dict(method=method, steps=1), 'fast': dict(steps=1)})\n"
+        "    presets = {'best': {'method': method, 'steps': 1}, 'fast': {'steps': 1}}\n"
+        "    return replace(task_named('mini_digits'), presets=presets)\n"
         "def wrong():\n"
         "    return task('gudd')\n"
     )

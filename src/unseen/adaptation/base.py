@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final, Literal
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from unseen.adaptation.collapse import describe_collapse
 from unseen.api import Batch, Method
 from unseen.checks import check_int, check_positive
 from unseen.errors import UnseenError
@@ -30,6 +32,9 @@ from unseen.training.progress import TrainingProgress
 FEW_LABELS: Final = "few labels"
 UNLABELLED: Final = "the unlabelled target"
 Needs = Literal["few labels", "the unlabelled target"]
+PROBE = 16  # batches of the target whose predicted classes are compared with those of the start
+
+log = logging.getLogger("unseen")
 
 
 class Adaptation(nn.Module):
@@ -108,8 +113,10 @@ class Adaptation(nn.Module):
         for name, data in (("source", source), ("target", target)):
             check_data_set(data, name)
         check_int("seed", seed)
-        if type(self).needs == UNLABELLED:
+        watched = type(self).needs == UNLABELLED
+        if watched:
             target = Unlabelled(target)
+        before = self._predicted(target, seed, self.model) if watched else None
         shown = TrainingProgress(self.name, self.steps, quiet=not progress)
         constants = infinities(self.model.state_dict())
         for _, logs in training_steps(self._update, self._batches(source, target, seed), shown):
@@ -120,7 +127,17 @@ class Adaptation(nn.Module):
                 f"{self.name}: {bad} of the adapted model is not finite: "
                 f"lower lr, or look for NaN in the data (found after step {self.steps})"
             )
+        if before is not None:
+            after = self._predicted(target, seed, adapted)
+            if problem := describe_collapse(self.name, before, after):
+                log.warning(problem)
         return adapted
+
+    @torch.no_grad()
+    def _predicted(self, target: Dataset, seed: int, model: nn.Module) -> Tensor:
+        """Return the classes that a model predicts for some samples of the target."""
+        batches = (self._draw("target", target, seed, done).x for done in range(PROBE))
+        return torch.cat([self._logits(x, model).argmax(1) for x in batches])
 
     def _update(self, batches: tuple[Batch, Batch, int]) -> dict[str, Tensor]:
         with model_errors(self.model, batches[1].x):
