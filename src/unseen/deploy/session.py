@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from unseen.checks import check_int
 from unseen.deploy.calibration import SIGNAL, Calibration
+from unseen.deploy.graph_outputs import keep_outputs
 from unseen.errors import UnseenError
 
 ORT_TYPES = {
@@ -19,7 +20,13 @@ ORT_TYPES = {
 }
 
 
-def open_session(path: Path, providers: Sequence[str], threads: int | None) -> Any:
+def open_session(
+    path: Path,
+    providers: Sequence[str],
+    threads: int | None,
+    outputs: Collection[str] | None = None,
+) -> Any:
+    """Return a session of onnxruntime; with `outputs`, of a graph that computes nothing else."""
     try:
         import onnxruntime
     except ImportError as error:
@@ -40,7 +47,8 @@ def open_session(path: Path, providers: Sequence[str], threads: int | None) -> A
     if threads is not None:
         options.intra_op_num_threads = check_int("threads", threads, 1)
     try:
-        return onnxruntime.InferenceSession(str(path), options, providers=list(providers))
+        model = str(path) if outputs is None else keep_outputs(path.read_bytes(), outputs)
+        return onnxruntime.InferenceSession(model, options, providers=list(providers))
     except Exception as error:  # onnxruntime raises its own types
         raise UnseenError(
             f"{path} is not a readable ONNX model: {_first_line(error)}; export it again"
