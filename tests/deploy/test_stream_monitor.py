@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import asdict
+from functools import partial
 
 import numpy as np
 import pytest
@@ -18,10 +19,12 @@ from command_line import unseen
 from unseen import DomainMonitor
 from unseen.deploy import StreamMonitor, open_scorer
 from unseen.deploy.calibration import Calibration
+from unseen.deploy.line_stream import LineStream
 from unseen.deploy.reductions import Reduction
 from unseen.deploy.scorer import Scorer
 from unseen.deploy.seen import Seen
 from unseen.errors import UnseenError
+from unseen.files import locked
 from unseen.training.run import Run
 
 pytestmark = pytest.mark.usefixtures("quick_estimators")
@@ -208,8 +211,63 @@ def test_killed_stream_loses_no_acknowledged_batch(own_export, tmp_path):
     records += [json.loads(line) for line in rest.splitlines()]
     whole = start().communicate("".join(lines))[0]
     for ours, wanted in zip(records, map(json.loads, whole.splitlines()), strict=True):
-        assert {**ours, "lines": 0} == {**wanted, "lines": 0}
+        assert ours == wanted  # also the numbers of lines
     assert [r["batch"] for r in records] == [1, 2, 3, 4, 5, 6]
+
+
+def lines_of_domains(own, count):
+    """Return lines of three domains in turn, so that each is between batches at another line."""
+    return [
+        json.dumps({"path": str(own.files[i % len(own.files)]), "domain": "abbc"[i % 4]}) + "\n"
+        for i in range(count)
+    ]
+
+
+def monitored(own, lines, state, *more):
+    scorer = open_scorer(own.exported, threads=1)
+    stream = LineStream(scorer, partial(StreamMonitor, scorer, batch=4), state)
+    return list(stream.run([line.encode() for line in lines], *more))
+
+
+@pytest.mark.parametrize("cut", [5, 13, 22, 30])
+@pytest.mark.parametrize("from_begin", [False, True])
+def test_killed_stream_of_domains_counts_every_line_once(own_export, tmp_path, cut, from_begin):
+    lines, state = lines_of_domains(own_export, 36), tmp_path / "state.npz"
+    wanted = monitored(own_export, lines, None)
+    scorer = open_scorer(own_export.exported, threads=1)
+    stream = LineStream(scorer, partial(StreamMonitor, scorer, batch=4), state)
+
+    def until_the_kill():
+        yield from (line.encode() for line in lines[:cut])
+        raise KeyboardInterrupt
+
+    records = []
+    with pytest.raises(KeyboardInterrupt):
+        for record in stream.run(until_the_kill()):
+            records.append(record)
+    read = records[-1]["read"] if records else 0
+    rest = (lines, state, 1) if from_begin else (lines[read:], state)
+    assert records + monitored(own_export, *rest) == wanted
+
+
+def test_state_is_for_one_stream_at_a_time(own_export, tmp_path, monkeypatch):
+    state = tmp_path / "state.npz"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    with locked(tmp_path / "state.npz.stream"):
+        done = unseen("monitor", own_export.exported, "--stdin", "--state", state)
+    assert done.returncode == 2 and "another process" in done.stderr
+
+
+def test_sample_that_is_gone_after_a_restart_is_named(own_export, tmp_path):
+    state, copy = tmp_path / "state.npz", tmp_path / "copy.png"
+    copy.write_bytes(own_export.files[0].read_bytes())
+    scorer = open_scorer(own_export.exported, threads=1)
+    stream = LineStream(scorer, partial(StreamMonitor, scorer, batch=4), state)
+    lines = [json.dumps({"path": str(copy), "domain": "b"}) + "\n", *lines_of(own_export, 4)]
+    next(stream.run([line.encode() for line in lines]))
+    copy.unlink()
+    (lost,) = monitored(own_export, [], state)
+    assert lost["line"] == 1 and "copy.png" in lost["error"]
 
 
 @pytest.mark.parametrize(
@@ -218,6 +276,8 @@ def test_killed_stream_loses_no_acknowledged_batch(own_export, tmp_path):
         ((), "which has no domains: add --stdin"),
         (("--stdin", "--domain", "a"), "leave out --domain"),
         (("--state", "x"), "need --stdin"),
+        (("--first-line", "3"), "need --stdin"),
+        (("--stdin", "--first-line", "3"), "send them from line 1"),
         (("--stdin", "--false-alarms-per-day", "1"), "together with --batches-per-day"),
         (("--stdin", "--false-alarms-per-thousand", "900"), "at most 500"),
     ],

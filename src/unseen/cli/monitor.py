@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -19,11 +20,13 @@ from unseen.cli.arguments import (
     Seed,
     TaskWord,
 )
+from unseen.cli.messages import say
 from unseen.cli.output import results
 from unseen.deploy.line_stream import LineStream, json_line
 from unseen.deploy.scorers import is_exported, open_scorer
 from unseen.deploy.stream_monitor import StreamMonitor
 from unseen.errors import UnseenError
+from unseen.files import locked
 
 BATCH = 64
 
@@ -35,6 +38,7 @@ def monitor(
     then: str | None = None,
     stdin: Annotated[bool, Flag] = False,
     state: Path | None = None,
+    first_line: CountOrNone = None,
     batch: CountOrNone = None,
     memory: Count = 20,
     false_alarm_rate: float = 0.01,
@@ -64,6 +68,9 @@ def monitor(
         Read samples from stdin until it ends.
     state
         File that keeps the stream of --stdin; a stream that was killed continues from it.
+    first_line
+        Number of the first line of stdin, counted over restarts: lines that the state holds are
+        skipped. By default they are new lines.
     batch
         Samples in a batch; by default 64, or all of a domain that has fewer.
     memory
@@ -84,8 +91,8 @@ def monitor(
     rate = alarms_per_thousand(false_alarms_per_thousand, false_alarms_per_day, batches_per_day)
     own = own or RunData()
     if not stdin:
-        if rate is not None or state is not None:
-            raise UnseenError("--state and a rate of the stream need --stdin")
+        if rate is not None or state is not None or first_line is not None:
+            raise UnseenError("--state, --first-line and a rate of the stream need --stdin")
         if is_exported(run):
             raise UnseenError(f"{run} is an exported model, which has no domains: add --stdin")
         from unseen.cli.monitor_domain import monitor_domain
@@ -106,9 +113,17 @@ def monitor(
         false_alarms_per_thousand=rate,
         tolerance=tolerance,
     )
-    stream = LineStream(scorer, make, state)
-    for record in stream.run(iter(sys.stdin.buffer.readline, b"")):
-        print(json_line(record), file=results(), flush=True)
+    with _alone(state):
+        stream = LineStream(scorer, make, state)
+        if stream.read:
+            say(f"{state}: the stream goes on after line {stream.read}")
+        for record in stream.run(iter(sys.stdin.buffer.readline, b""), first_line):
+            print(json_line(record), file=results(), flush=True)
+
+
+def _alone(state: Path | None) -> AbstractContextManager[None]:
+    """Return the lock of a file of a stream."""
+    return nullcontext() if state is None else locked(state.with_name(f"{state.name}.stream"))
 
 
 def alarms_per_thousand(

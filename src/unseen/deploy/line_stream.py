@@ -24,6 +24,7 @@ from unseen.reading import LARGEST_LINE, parse_json
 
 STREAM = "stream"  # the domain of lines that name none
 MOST_DOMAINS = 1000
+LINES = "lines"  # key in the file of the state
 
 
 @dataclass
@@ -32,6 +33,7 @@ class _Waiting:
 
     rows: list[Array] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
 
 
 class LineStream:
@@ -47,15 +49,31 @@ class LineStream:
         make()  # checks the settings before anything is read
         self.monitors: dict[str, StreamMonitor] = {}
         self.waiting: dict[str, _Waiting] = {}
+        self.read = 0  # number of the last line that is counted, judged or waiting
+        self._lost: list[dict[str, Any]] = []  # waiting samples that are not there any more
         if state is not None and state.exists():
             self._load(state)
 
-    def run(self, lines: Iterable[bytes], first: int = 1) -> Iterator[dict[str, Any]]:
+    def run(self, lines: Iterable[bytes], first: int | None = None) -> Iterator[dict[str, Any]]:
         """Yield one record for each batch, and one for each line that cannot be read.
 
         A batch is yielded when the file of the state holds it.
+
+        Args:
+            first: number of the first of the lines; those that the state holds are skipped. By
+                default the lines follow those of the state.
         """
+        first = self.read + 1 if first is None else first
+        if first > self.read + 1:
+            raise UnseenError(
+                f"the stream goes on after line {self.read}, the first line sent is {first}: send "
+                f"them from line {self.read + 1}"
+            )
+        yield from self._lost
         for number, line in enumerate(lines, first):
+            if number <= self.read:
+                continue
+            self.read = number
             try:
                 domain = self._take(line, number)
             except UnseenError as error:
@@ -88,6 +106,8 @@ class LineStream:
         waiting = self.waiting.setdefault(domain, _Waiting())
         waiting.rows.append(row)
         waiting.lines.append(number)
+        if self.state is not None:
+            waiting.texts.append(text)
         return domain
 
     def _judge(self, domain: str) -> dict[str, Any]:
@@ -103,26 +123,52 @@ class LineStream:
             }
         if self.state is not None:
             self._save(self.state)
-        return {"domain": domain, "lines": lines, **asdict(reading), "alarm": reading.alarm}
+        about = {"domain": domain, "lines": lines, "read": self.read}
+        return {**about, **asdict(reading), "alarm": reading.alarm}
 
     def _save(self, path: Path) -> None:
         arrays: dict[str, Array] = {}
         for number, (name, monitor) in enumerate(self.monitors.items()):
             state = {**monitor.state(), "name": np.array(name)}
             arrays |= {f"{number}/{key}": array for key, array in state.items()}
+        waiting = {
+            name: list(zip(samples.lines, samples.texts, strict=True))
+            for name, samples in self.waiting.items()
+        }
+        arrays[LINES] = np.array(json.dumps({"read": self.read, "waiting": waiting}))
         write_atomically(path, npz_bytes(arrays))
 
     def _load(self, path: Path) -> None:
         by_number: dict[str, dict[str, Array]] = {}
-        for key, array in read_npz(path).items():
+        arrays = read_npz(path)
+        lines = arrays.pop(LINES, None)  # states of older versions have none
+        for key, array in arrays.items():
             number, _, name = key.partition("/")
             by_number.setdefault(number, {})[name] = array
-        for arrays in by_number.values():
-            if "name" not in arrays:
+        for state in by_number.values():
+            if "name" not in state:
                 raise UnseenError(f"{path} is not the state of `unseen monitor --stdin`")
             monitor = self.make()
-            monitor.load_state(arrays, str(path))
-            self.monitors[str(arrays["name"])] = monitor
+            monitor.load_state(state, str(path))
+            self.monitors[str(state["name"])] = monitor
+        if lines is not None:
+            try:
+                self._load_lines(json.loads(str(lines)))
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise UnseenError(
+                    f"{path} is damaged ({type(error).__name__}: {error}): move it away to begin "
+                    "again"
+                ) from error
+
+    def _load_lines(self, about: dict[str, Any]) -> None:
+        """Read the samples again that were waiting for their batch to be full."""
+        self.read = int(about["read"])
+        for samples in about["waiting"].values():
+            for number, text in samples:
+                try:
+                    self._take(text.encode(), int(number))
+                except UnseenError as error:
+                    self._lost.append({"error": str(error), "line": number})
 
 
 def _parse(text: str) -> tuple[Any, str]:
