@@ -34,6 +34,8 @@ class InnerStep:
     alpha: float
     second_order: bool
     average: Average = keep
+    # Of the source loss: H v for each parameter. None if `grads` have a graph that gives it.
+    hessian_product: Callable[[Mapping[str, Tensor]], Sequence[Tensor | None]] | None = None
 
     def gradient(self, v: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the outer gradient with respect to theta, given v.
@@ -42,24 +44,18 @@ class InnerStep:
         caller averages the result.
         """
         total = dict(v)
-        if self.second_order:
-            total = self._average_over_processes(total)
-        pairs = [
-            (g, total[name])
-            for name, g in self.grads.items()
-            if g is not None and g.requires_grad and name in total
-        ]
-        if not (self.second_order and pairs):
+        if not self.second_order:
             return total
-        inner, outer = zip(*pairs, strict=True)
-        products = torch.autograd.grad(
-            inner, list(self.params.values()), grad_outputs=outer, allow_unused=True
-        )
+        total = self._average_over_processes(total)
+        products = (self.hessian_product or self._product_with_graph)(total)
         for (name, param), product in zip(self.params.items(), products, strict=True):
             if product is not None:
                 base = total.get(name, torch.zeros_like(param))
                 total[name] = torch.add(base, product, alpha=-self.alpha)
         return total
+
+    def _product_with_graph(self, v: Mapping[str, Tensor]) -> Sequence[Tensor | None]:
+        return vector_product(self.grads, v, list(self.params.values()))
 
     def _average_over_processes(self, v: Mapping[str, Tensor]) -> dict[str, Tensor]:
         values = self.average([v.get(name) for name in self.params], list(self.params.values()))
@@ -81,6 +77,19 @@ class InnerStep:
         return total
 
 
+def vector_product(
+    grads: Mapping[str, Tensor | None], v: Mapping[str, Tensor], params: Sequence[Tensor]
+) -> Sequence[Tensor | None]:
+    """Return the product of v with the Hessian of which `grads`, with a graph, are the rows."""
+    pairs = [
+        (g, v[name]) for name, g in grads.items() if g is not None and g.requires_grad and name in v
+    ]
+    if not pairs:
+        return [None] * len(params)
+    inner, outer = zip(*pairs, strict=True)
+    return torch.autograd.grad(inner, params, grad_outputs=outer, allow_unused=True)
+
+
 def inner_step(
     loss: Tensor,
     params: Mapping[str, Tensor],
@@ -94,7 +103,6 @@ def inner_step(
     The loss is scaled for its backward pass only, in which floats of 16 bits could underflow. Its
     gradients are averaged over processes before the step.
     """
-    params = dict(params)
     grads = torch.autograd.grad(
         loss if scale == 1 else loss * scale,
         list(params.values()),
@@ -103,6 +111,18 @@ def inner_step(
     )
     if scale != 1:
         grads = tuple(None if g is None else g / scale for g in grads)
+    return step_along(grads, params, alpha, second_order, average)
+
+
+def step_along(
+    grads: Sequence[Tensor | None],
+    params: Mapping[str, Tensor],
+    alpha: float,
+    second_order: bool,
+    average: Average = keep,
+) -> InnerStep:
+    """Take one step of size alpha along the gradients of the source loss."""
+    params = dict(params)
     own = [None if g is None else g.detach() for g in grads]
     averaged = dict(zip(params, average(own, list(params.values())), strict=True))
     fast = {}

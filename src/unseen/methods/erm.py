@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from unseen.api import Batch, Method
+from unseen.nn.microbatches import Part
 
 
 class ERM(Method):
@@ -22,15 +23,30 @@ class ERM(Method):
         self.model_optimizer = self._optimizer(self.trainable().values())
 
     def step(self, batch: Batch) -> dict[str, Tensor]:
-        terms = self.losses(Batch(self._ready(batch.x), batch.y))
+        batch, logs = self.training_samples(Batch(self._ready(batch.x), batch.y))
         self.model_optimizer.zero_grad()
-        self.scaled(terms["loss"]).backward()
+        terms = self.microbatches(batch).average(self._backward)
         self.apply_gradients(self.model_optimizer)
         self.steps_done += 1
-        return {name: value.detach() for name, value in terms.items()}
+        return {**terms, **logs}
+
+    def _backward(self, part: Part) -> dict[str, Tensor]:
+        terms = self.losses(part.batch)
+        self.scaled(part.share * terms["loss"]).backward()
+        return terms
+
+    def training_samples(self, batch: Batch) -> tuple[Batch, dict[str, Tensor]]:
+        """Return the samples that a step trains on, and scalars to log. Subclasses override this.
+
+        It has the whole batch, and no gradient.
+        """
+        return batch, {}
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the objective of one step as "loss", and its terms. Subclasses override this."""
+        """Return the objective of one step as "loss", and its terms. Subclasses override this.
+
+        It has one microbatch. What it adds to the mean over samples must not depend on others.
+        """
         return {"loss": self.source_loss(batch)}
 
     def source_loss(self, batch: Batch) -> Tensor:

@@ -44,6 +44,14 @@ LOOP: dict[str, Explanation] = {
     "amp": Explanation(
         "Passes of the model in 16 bits: bf16, or fp16 on CUDA.", "For speed, on hardware for it."
     ),
+    "microbatch": Explanation(
+        "Samples of a process in memory at a time; a step adds up the gradients of its parts.",
+        "If memory runs out: the numbers stay, except with BatchNorm. See docs/scaling.md.",
+    ),
+    "activation_checkpointing": Explanation(
+        "Compute the activations within the model's blocks again in the backward pass.",
+        "If memory runs out and the model is deep; a step takes about a third longer.",
+    ),
     "log_every": Explanation("Steps from one record of the logs to the next."),
     "checkpoint_every": Explanation("Steps that a killed run loses at most."),
     "num_checkpoints": Explanation("Evenly spaced weights to keep, for choosing among them later."),

@@ -122,10 +122,9 @@ class GUD(ERM):
             return []
         return [f"{steps} steps end before the first round (every={self.every}): this is ERM"]
 
-    def losses(self, batch: Batch) -> dict[str, Tensor]:
+    def training_samples(self, batch: Batch) -> tuple[Batch, dict[str, Tensor]]:
         mixed = self.mix(batch)
-        logs = self.augment(mixed) if self.in_round() else {}
-        return {"loss": self.source_loss(mixed), **logs}
+        return mixed, self.augment(mixed) if self.in_round() else {}
 
     def mix(self, source: Batch) -> Batch:
         """Return samples of the source and of the complete domains, prepared for the model."""
@@ -146,7 +145,8 @@ class GUD(ERM):
 
     def augment(self, start: Batch) -> dict[str, Tensor]:
         """Add adversarial versions of the samples, with their labels, to the pool."""
-        x = self.adversarial(start)
+        parts = self.microbatches(start)
+        x = torch.cat(parts.map(lambda part: self.adversarial(part.batch)))
         self.pool.add(ranks().gather(x), ranks().gather(start.y))
         return {"transport": (x - start.x[0]).flatten(1).norm(dim=1).mean()}
 

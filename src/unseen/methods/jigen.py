@@ -77,10 +77,10 @@ class JiGen(ERM):
         ordered, rest = torch.randperm(len(x)).to(x.device).split([count, len(x) - count])
         puzzle = torch.randint(1, self.puzzles + 1, (len(rest),)).to(x.device)
         ordered, rest, puzzle = (ranks().part_of(t) for t in (ordered, rest, puzzle))
-        if ranks().size > 1 and not ranks().everywhere(bool(len(ordered) and len(rest))):
+        if ranks().divided and not ranks().everywhere(bool(len(ordered) and len(rest))):
             raise UnseenError(
-                f"jigen: a process has no ordered, or no shuffled image of this batch of {len(x)}: "
-                "use a larger batch"
+                "jigen: a process or microbatch has no ordered, or no shuffled image of this batch "
+                f"of {len(x)}: use a larger one"
             )
 
         # May call the model, so outside of `captured`.
@@ -88,13 +88,15 @@ class JiGen(ERM):
         with captured(self.model, (self.head.layer,)) as outputs:
             logits = self.logits(unshuffled)
         source = self.objective(logits, batch.y[ordered])
+        source = source * ranks().regrouped(len(ordered), count)
         z = outputs[self.head.layer]
         if len(rest):
             tiles = shuffle_tiles(x[rest], self.orders[puzzle])
             shuffled = self._ready(Inputs.like(batch.x, [tiles]))
             z = torch.cat([z, embed(self.model, self.head.layer, shuffled)])
         jigsaw = cross_entropy(self.head(z), torch.cat([torch.zeros_like(ordered), puzzle]))
-        jigsaw = jigsaw * ranks().balance(len(z)) if ranks().weighted else jigsaw
+        jigsaw = jigsaw * ranks().regrouped(len(z), len(x))
+        jigsaw = jigsaw * ranks().balance(len, z) if ranks().weighted else jigsaw
         return {
             "loss": source + self.jigsaw_weight * jigsaw,
             "source_loss": source,

@@ -19,12 +19,11 @@ from torch import Tensor, nn
 
 from unseen.api import Batch
 from unseen.checks import check_choice, check_int, check_number
-from unseen.functional.meta import inner_step
 from unseen.methods.gud import GUD
 from unseen.nn.batch import gather_batch
 from unseen.nn.hooks import scratch_buffers
+from unseen.nn.microbatches import Part, inner_step_of
 from unseen.nn.optimizers import base_rate
-from unseen.nn.ranks import ranks
 
 HIDDEN, CODES, WAE_LR = 400, 20, 1e-3  # M-ADA's release for digits
 PRIOR_WEIGHT = 10.0  # lambda of the WAE paper's release
@@ -190,27 +189,33 @@ class MADA(GUD):
 
     def meta_gradients(self, source: Batch, domains: Batch | None) -> dict[str, Tensor]:
         """Set .grad to the gradient of the meta objective; without domains, of the source loss."""
-        source_loss = self.source_loss(source)
+        parts = self.microbatches(source)
         if domains is None:
-            self.scaled(source_loss).backward()
-            return {"loss": source_loss.detach()}
+            return parts.average(self._backward)
         params: dict[str, Tensor] = dict(self.trainable())
         eta = base_rate(self.model_optimizer) if self.inner_lr is None else self.inner_lr
         scale = self.loss_scale
-        inner = inner_step(source_loss, params, eta, self.order == 2, scale, ranks().average)
-        # BatchNorm's running averages come from the source: this pass uses scratch buffers.
-        state = {**inner.fast, **scratch_buffers(self.model)}
-        logits = self.logits(self._ready(domains.x), state)
-        meta_loss = self.objective(logits, domains.y)
-        self.scaled(meta_loss).backward(inputs=list(inner.fast.values()))
+        source_loss, inner = inner_step_of(
+            parts, lambda part: self.source_loss(part.batch), params, eta, self.order == 2, scale
+        )
+        leaves = list(inner.fast.values())
+
+        def backward(part: Part) -> dict[str, Tensor]:
+            # BatchNorm's running averages come from the source: this pass uses scratch buffers.
+            state = {**inner.fast, **scratch_buffers(self.model)}
+            loss = self.objective(self.logits(part.x, state), part.y)
+            self.scaled(part.share * loss).backward(inputs=leaves)
+            return {"meta_loss": loss}
+
+        ready = Batch(self._ready(domains.x), domains.y)
+        meta_loss = self.microbatches(ready).average(backward)["meta_loss"]
         by_fast = {name: leaf.grad for name, leaf in inner.fast.items() if leaf.grad is not None}
         outer = inner.gradient(by_fast)
         for name, param in params.items():
             own = inner.averaged[name]
             own = own if own is None or scale == 1 else own * scale
-            parts = [g.detach() for g in (own, outer.get(name)) if g is not None]
-            param.grad = sum(parts[1:], parts[0]) if parts else None
-        source_loss, meta_loss = source_loss.detach(), meta_loss.detach()
+            both = [g.detach() for g in (own, outer.get(name)) if g is not None]
+            param.grad = sum(both[1:], both[0]) if both else None
         return {"loss": source_loss + meta_loss, "source_loss": source_loss, "meta_loss": meta_loss}
 
     def extra_state(self) -> dict[str, Tensor]:

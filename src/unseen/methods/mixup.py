@@ -17,6 +17,7 @@ from unseen.checks import check_positive
 from unseen.errors import UnseenError
 from unseen.methods.erm import ERM
 from unseen.nn.inputs import map_inputs
+from unseen.nn.microbatches import Microbatches
 from unseen.nn.ranks import ranks
 
 
@@ -30,6 +31,15 @@ class Mixup(ERM):
     def __init__(self, model: nn.Module, *, alpha: float = 1.0, **common: Any) -> None:
         super().__init__(model, **common)
         self.alpha = check_positive("alpha", alpha)
+
+    def microbatches(self, batch: Batch) -> Microbatches:
+        parts = super().microbatches(batch)
+        if len(parts) > 1 and parts.weighted:
+            raise UnseenError(
+                f"{self.name} counts pairs of labels, of which some are ignored or weighted: leave "
+                "out microbatch, and choose a smaller batch size"
+            )
+        return parts
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         if not all(t.is_floating_point() for t in batch.x):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -38,12 +38,12 @@ from unseen.nn.places import (
 from unseen.nn.probe import check_places, probe_model
 from unseen.nn.random import fresh_seeds
 from unseen.nn.site_noise import SiteNoise
-from unseen.nn.synchronized import global_std
+from unseen.nn.synchronized import global_std, spread_of
 
 
 @dataclass
 class CleanPass:
-    """Standard deviations of the sites of a clean pass, and its embedding."""
+    """The spreads of the sites in a clean pass of some rows, and its embedding."""
 
     spreads: dict[str, Tensor] = field(default_factory=dict)
     embedding: Tensor | None = None
@@ -199,7 +199,7 @@ class NoisyMethod(Method):
 
         def visit(name: str, _: tuple[Any, ...], out: Tensor) -> None:
             if name in sites:
-                record.spreads[name] = global_std(out_of_autocast(out.detach()))
+                record.spreads[name] = spread_of(out_of_autocast(out.detach()))
             if name == self.embedding:
                 # A copy: an in-place activation behind the layer would change it.
                 record.embedding = out_of_autocast(out.detach().clone())
@@ -207,6 +207,11 @@ class NoisyMethod(Method):
         names = dict.fromkeys((*sites, *([] if self.embedding is None else [self.embedding])))
         with edited(self.model, {name: partial(visit, name) for name in names}):
             yield record
+
+    def _measure_spreads(self, passes: Sequence[CleanPass]) -> None:
+        """Set the standard deviations of the sites from the clean passes of a batch."""
+        if self.noise.scale is not None:
+            self._set_spreads({s: global_std([p.spreads[s] for p in passes]) for s in self.sites})
 
     @torch.no_grad()
     def _set_spreads(self, spreads: Mapping[str, Tensor]) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from unseen.api import Batch
@@ -20,6 +21,7 @@ from unseen.errors import UnseenError
 from unseen.functional.losses import cross_entropy
 from unseen.methods.erm import ERM
 from unseen.nn.hooks import captured
+from unseen.nn.microbatches import Part
 from unseen.nn.places import CONVS, named_layers, submodule
 from unseen.nn.probe import Probe, probe_model
 from unseen.nn.ranks import ranks
@@ -93,26 +95,44 @@ class PAR(ERM):
                 self._build_classifier(int(channels), self.classes or seen.classes)  # type: ignore[arg-type]
 
     def step(self, batch: Batch) -> dict[str, Tensor]:
-        batch = Batch(self._ready(batch.x), batch.y)
-        assert self.layer is not None
-        with captured(self.model, (self.layer,)) as outputs:
-            logits = self.logits(batch.x)
-        source, h = self.objective(logits, batch.y), outputs[self.layer]
-        self._check(logits, batch.y)
-
-        # One forward pass serves both updates: the model does not change in the first.
+        parts = self.microbatches(Batch(self._ready(batch.x), batch.y))
+        # One forward pass serves both updates: the model does not change in the first. Passes of
+        # several parts are not kept.
+        passes: list[tuple[Tensor, Tensor]] = []
         self.patch_optimizer.zero_grad()
-        self.scaled(self._local_loss(h.detach(), batch.y)).backward()
-        self.apply_gradients(self.patch_optimizer)
 
-        local = self._local_loss(h, batch.y)
+        def learn_patches(part: Part) -> None:
+            with torch.set_grad_enabled(len(parts) == 1):
+                source, h = self._pass(part)
+            if len(parts) == 1:
+                passes.append((source, h))
+            self.scaled(part.share * self._local_loss(h.detach(), part.y)).backward()
+
+        parts.map(learn_patches)
+        self.apply_gradients(self.patch_optimizer)
         weight = self.local_weight if self.steps_done >= self.warmup else 0.0
-        loss = source - weight * local
         self.model_optimizer.zero_grad()
-        self.scaled(loss).backward()
+
+        def learn(part: Part) -> dict[str, Tensor]:
+            source, h = passes.pop() if passes else self._pass(part)
+            local = self._local_loss(h, part.y)
+            loss = source - weight * local
+            self.scaled(part.share * loss).backward()
+            return {"loss": loss, "source_loss": source, "local_loss": local}
+
+        logs = parts.average(learn)
         self.apply_gradients(self.model_optimizer)
         self.steps_done += 1
-        return {"loss": loss.detach(), "source_loss": source.detach(), "local_loss": local.detach()}
+        return logs
+
+    def _pass(self, part: Part) -> tuple[Tensor, Tensor]:
+        """Return the source loss and the feature map."""
+        assert self.layer is not None
+        with captured(self.model, (self.layer,)) as outputs:
+            logits = self.logits(part.x)
+        source = self.objective(logits, part.y)
+        self._check(logits, part.y)
+        return source, outputs[self.layer]
 
     def optimizers(self) -> dict[str, Any]:
         return {"model": self.model_optimizer, "patch": self.patch_optimizer}
@@ -120,7 +140,10 @@ class PAR(ERM):
     def _local_loss(self, h: Tensor, y: Tensor) -> Tensor:
         logits = self.patch_classifier(h.movedim(1, -1)).movedim(-1, 1)
         loss = local_loss(logits, y, self.ignore_label)
-        return loss * ranks().balance((y != self.ignore_label).sum()) if ranks().weighted else loss
+        return loss * ranks().balance(self._count, y) if ranks().weighted else loss
+
+    def _count(self, y: Tensor) -> Tensor:
+        return (y != self.ignore_label).sum()
 
     def _check(self, logits: Tensor, y: Tensor) -> None:
         if y.dim() != 1:

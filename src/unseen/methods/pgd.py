@@ -38,6 +38,5 @@ class PGD(ERM):
         self.step_size = check_positive("step_size", step_size)
         self.attack_steps = check_int("attack_steps", attack_steps, 1)
 
-    def losses(self, batch: Batch) -> dict[str, Tensor]:
-        adversarial = attacked(self, batch, self.eps, self.step_size, self.attack_steps)
-        return {"loss": self.source_loss(adversarial)}
+    def training_samples(self, batch: Batch) -> tuple[Batch, dict[str, Tensor]]:
+        return attacked(self, batch, self.eps, self.step_size, self.attack_steps), {}

@@ -21,10 +21,9 @@ from torch import Tensor, nn
 from unseen.api import Batch
 from unseen.checks import check_choice, check_int, check_number
 from unseen.errors import UnseenError
-from unseen.functional.meta import inner_step
 from unseen.functional.mixup import Mixing, even_mixing, mix_targets
 from unseen.functional.noise import Gaussian
-from unseen.methods.noisy_method import NoisyMethod
+from unseen.methods.noisy_method import CleanPass, NoisyMethod
 from unseen.methods.uncertainty_guided_settings import (
     PRESETS,
     Adversary,
@@ -35,9 +34,11 @@ from unseen.methods.uncertainty_guided_settings import (
     accept_flat_settings,
 )
 from unseen.nn.hooks import evaluating, scratch_buffers
+from unseen.nn.microbatches import Microbatches, Part, add_to, inner_step_of
 from unseen.nn.optimizers import base_rate
-from unseen.nn.perturbed_forward import DrawMixing, PerturbedOutput
+from unseen.nn.perturbed_forward import DrawMixing, PerturbedForward, PerturbedOutput
 from unseen.nn.places import find_place
+from unseen.nn.precision import at_least_float32
 from unseen.nn.random import Draws, draw_mixing, fresh_seeds
 from unseen.nn.ranks import ranks
 from unseen.nn.rows import fold
@@ -45,6 +46,7 @@ from unseen.schema.flat_settings import nest_settings
 
 log = logging.getLogger("unseen")
 
+Logs = dict[str, Tensor]
 FULL_LENGTH = 500  # steps from which on the defaults are as they are written
 
 
@@ -145,50 +147,60 @@ class UncertaintyGuided(NoisyMethod):
 
     def meta_gradients(self, batch: Batch, seeds: list[int] | None = None) -> dict[str, Tensor]:
         """Leave the gradients with respect to theta, phi_p and phi_m in `.grad`."""
-        forward = self.training_forward(batch)
-        source, z = self.source_loss(batch)
+        forward, parts, clean = self.training_forward(batch), self.microbatches(batch), []
+
+        def source_loss(part: Part) -> Tensor:
+            loss, record = self.source_loss(part.batch)
+            clean.append(record)
+            return loss
+
         second, scale = self.meta == "second", self.loss_scale
-        inner = inner_step(
-            source, self.trainable(), self.inner_rate, second, scale, ranks().average
+        source, inner = inner_step_of(
+            parts, source_loss, self.trainable(), self.inner_rate, second, scale
         )
+        self._measure_spreads(clean)
         leaves = [*inner.fast.values(), *self.outer_parameters()]
         seeds = fresh_seeds(self.draws) if seeds is None else seeds
         size = self.chunk or len(seeds)
         logs: dict[str, Tensor] = {}
         for chunk in (seeds[i : i + size] for i in range(0, len(seeds), size)):
             share = len(chunk) / len(seeds)
-            draws, unmixed = Draws(chunk, self.device), bool(self.weights.perturbed)
-            out = forward(inner.fast, batch.x, draws, self._mixing(), keep_unmixed=unmixed)
-            terms = self.outer_terms(out, batch.y)
-            self.scaled(share * terms["outer_loss"]).backward(inputs=leaves)
-            for name, value in {**terms, **out.statistics(z)}.items():
-                logs[name] = logs.get(name, torch.zeros_like(value)) + share * value.detach()
+
+            def backward(part: Part, chunk: list[int] = chunk, share: float = share) -> Logs:
+                draws, unmixed = Draws(chunk, self.device), bool(self.weights.perturbed)
+                out = forward(inner.fast, part.x, draws, self._mixing(), keep_unmixed=unmixed)
+                terms = self.outer_terms(out, part.y)
+                self.scaled(part.share * share * terms["outer_loss"]).backward(inputs=leaves)
+                return {**terms, **out.statistics(clean[part.number].embedding)}
+
+            with parts.knowing(self._mixing_of(parts, forward, inner.fast)):
+                for name, value in parts.average(backward).items():
+                    logs[name] = logs.get(name, torch.zeros_like(value)) + share * value
         gradients = inner.total_gradient(self.source_weight * scale)
         for name, param in self.trainable().items():
             param.grad = gradients.get(name)
-        logs["source_loss"] = source.detach()
+        logs["source_loss"] = source
         logs["loss"] = logs["outer_loss"] + self.source_weight * logs["source_loss"]
         return logs
 
     def ascend(self, batch: Batch) -> dict[str, Tensor]:
         """Maximize Eq. 1 over phi_p with theta fixed."""
         assert self.adversary is not None and self.embedding is not None
-        theta = self._detached_parameters()
-        with torch.no_grad(), self._recorded() as clean:
-            buffers = scratch_buffers(self.model)
-            logits = self.logits(batch.x, {**theta, **buffers})
-        self.objective.check(logits, batch.y)
-        self._set_spreads(clean.spreads)
-        assert clean.embedding is not None
+        theta, parts = self._detached_parameters(), self.microbatches(batch)
+        clean = parts.map(lambda part: self._clean_pass(part, theta))
+        self._measure_spreads(clean)
         phi = list(self.heads.parameters())
         for _ in range(self.adversary.steps):
-            forward = self.training_forward(batch)
-            out = forward(theta, batch.x, Draws(fresh_seeds(1), self.device))
-            assert out.logits is not None and out.embedding is not None
-            loss = self.objective.mean(out.logits, batch.y)
-            distance = self._reduce((clean.embedding - out.embedding).square())
-            gain = loss - self.adversary.beta * distance
-            own = torch.autograd.grad(gain, phi, allow_unused=True)
+            forward, seeds = self.training_forward(batch), fresh_seeds(1)
+            own: list[Tensor | None] = [None] * len(phi)
+
+            def climb(part: Part, forward=forward, seeds=seeds, own=own) -> Logs:  # type: ignore[no-untyped-def]
+                out = forward(theta, part.x, Draws(seeds, self.device))
+                gain = self._gain(out, part.y, clean[part.number])
+                add_to(own, torch.autograd.grad(part.share * gain, phi, allow_unused=True))
+                return {"ascent_gain": gain}
+
+            logs = parts.average(climb)
             gradients = ranks().average(own, phi)
             with torch.no_grad():
                 for p, g in zip(phi, gradients, strict=True):
@@ -196,7 +208,22 @@ class UncertaintyGuided(NoisyMethod):
                         p.add_(g, alpha=self.adversary.lr)
         self.prior.load_state_dict(self.heads.state_dict())
         self.ascents_done += 1
-        return {"ascent_gain": gain.detach()}
+        return logs
+
+    @torch.no_grad()
+    def _clean_pass(self, part: Part, theta: Mapping[str, Tensor]) -> CleanPass:
+        """Record a pass that leaves BatchNorm's running averages alone."""
+        with self._recorded() as clean:
+            logits = self.logits(part.x, {**theta, **scratch_buffers(self.model)})
+        self.objective.check(logits, part.y)
+        return clean
+
+    def _gain(self, out: PerturbedOutput, y: Tensor, clean: CleanPass) -> Tensor:
+        """Return what the adversary maximizes (Eq. 1)."""
+        assert self.adversary is not None and out.logits is not None
+        assert out.embedding is not None and clean.embedding is not None
+        distance = self._reduce((clean.embedding - out.embedding).square())
+        return self.objective.mean(out.logits, y) - self.adversary.beta * distance
 
     def adversary_is_due(self) -> bool:
         adversary = self.adversary
@@ -210,18 +237,33 @@ class UncertaintyGuided(NoisyMethod):
 
     def source_gradients(self, batch: Batch) -> dict[str, Tensor]:
         """Compute the gradients of ERM."""
-        logits = self.logits(batch.x)
-        loss = self.objective(logits, batch.y)
-        self.scaled(loss).backward()
-        return {"loss": loss.detach(), "source_loss": loss.detach()}
 
-    def source_loss(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        """Return the loss on the source and its embedding; measure the spread of the sites."""
+        def backward(part: Part) -> Logs:
+            loss = self.objective(self.logits(part.x), part.y)
+            self.scaled(part.share * loss).backward()
+            return {"loss": loss, "source_loss": loss}
+
+        return self.microbatches(batch).average(backward)
+
+    def source_loss(self, batch: Batch) -> tuple[Tensor, CleanPass]:
+        """Return the loss on the source, and what its pass recorded."""
         with self._recorded() as clean:
             logits = self.logits(batch.x)
-        loss = self.objective(logits, batch.y)
-        self._set_spreads(clean.spreads)
-        return loss, clean.embedding
+        return self.objective(logits, batch.y), clean
+
+    def _mixing_of(
+        self, parts: Microbatches, forward: PerturbedForward, params: Mapping[str, Tensor]
+    ) -> Tensor | None:
+        """Return a and b of the mixup of all samples, which random numbers of a part depend on."""
+        if self.mixup is None or len(parts) == 1:
+            return None
+
+        @torch.no_grad()
+        def distribution(part: Part) -> Tensor:
+            mixing = self._mixing_at(forward.first_gaussian(params, part.x))
+            return torch.stack([at_least_float32(mixing.a), at_least_float32(mixing.b)], 1)
+
+        return torch.cat(parts.map(distribution))
 
     def outer_terms(self, out: PerturbedOutput, y: Tensor) -> dict[str, Tensor]:
         """Return the terms of the outer loss and, as "outer_loss", their weighted sum."""
@@ -265,11 +307,15 @@ class UncertaintyGuided(NoisyMethod):
             return None
 
         def draw(gaussian: Gaussian, draws: Draws) -> tuple[Tensor, Tensor, Mixing]:
-            learned = isinstance(mixup, LearnedMixup)
-            mixing: Mixing = self.mixup_head(gaussian) if learned else even_mixing(gaussian)
+            mixing = self._mixing_at(gaussian)
             return *draw_mixing(mixing, draws, mixup.temperature), mixing
 
         return draw
+
+    def _mixing_at(self, gaussian: Gaussian) -> Mixing:
+        learned = isinstance(self.mixup, LearnedMixup)
+        mixing: Mixing = self.mixup_head(gaussian) if learned else even_mixing(gaussian)
+        return mixing
 
     def _reduce(self, per_feature: Tensor) -> Tensor:
         """Average over rows; over features take the mean or the sum."""

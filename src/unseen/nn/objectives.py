@@ -68,7 +68,7 @@ class Objective(ABC):
 
     def _balanced(self, loss: Tensor, y: Tensor) -> Tensor:
         """Return the part of one process in the mean loss of all, given the mean of its rows."""
-        return loss * ranks().balance(self.weight_of(y)) if ranks().weighted else loss
+        return loss * ranks().balance(self.weight_of, y) if ranks().weighted else loss
 
     def mixed(
         self, output: Tensor, y: Tensor, lam: Tensor, smoothing: Tensor, rho: float

@@ -22,7 +22,7 @@ from unseen.functional.mixup import Mixing, mix_features
 from unseen.functional.noise import Gaussian, HeadInput, kl_divergence
 from unseen.nn.calls import Output, call_for_logits
 from unseen.nn.heads import NoiseHead
-from unseen.nn.hooks import Edit, edited, evaluating, scratch_buffers
+from unseen.nn.hooks import Edit, edited, evaluating, scratch_buffers, visited
 from unseen.nn.inputs import map_inputs
 from unseen.nn.probe import first_samples
 from unseen.nn.random import Draws
@@ -112,6 +112,24 @@ class PerturbedForward:
             logits = call_for_logits(self.model, x, self.output, state)
         return run.finish(logits)
 
+    def first_gaussian(self, params: Mapping[str, Tensor], x: tuple[Tensor, ...]) -> Gaussian:
+        """Return the noise parameters at the first site; the pass ends there."""
+        site = self.sites[0]
+
+        def stop(_: str, args: tuple[Any, ...], h: Tensor) -> None:
+            head = self.head(site)
+            raise _Reached(
+                self.noise.gaussian(head, head.input_of(args[0] if args else None, h), h)
+            )
+
+        state = {**params, **scratch_buffers(self.model)}
+        try:
+            with visited(self.model, (site,), stop):
+                call_for_logits(self.model, x, self.output, state)
+        except _Reached as reached:
+            return reached.gaussian
+        raise UnseenError(f"forward never reached {site}: name layers that it uses")
+
     def head(self, site: str, heads: nn.ModuleDict | None = None) -> NoiseHead:
         """Return the head of a site, or that of the prior."""
         head = (self.heads if heads is None else heads)[head_key(site)]
@@ -140,6 +158,14 @@ class PerturbedForward:
         self.fold_at = "input" if reason else "site"
         if reason:
             log.info("draws are folded at the input, not at the first site: %s", reason)
+
+
+class _Reached(Exception):
+    """A pass has computed what was asked for."""
+
+    def __init__(self, gaussian: Gaussian) -> None:
+        super().__init__()
+        self.gaussian = gaussian
 
 
 class _Pass:

@@ -13,11 +13,14 @@ from contextlib import contextmanager
 from torch import Tensor
 from torch.optim import Optimizer
 
+Weigh = Callable[[Tensor], float | Tensor]  # the sum of the weights by which targets count
+
 
 class Ranks:
     """One process that has the whole batch."""
 
     rank, size = 0, 1
+    divided = False  # whether a step sees some rows of the batch only
     weighted = False  # whether rows count differently, as with labels that are ignored
 
     @property
@@ -60,12 +63,23 @@ class Ranks:
         """Return the own part of items that belong to no row, divided as the rows are."""
         return t
 
-    def balance(self, weight: float | Tensor) -> float | Tensor:
+    def balance(self, weigh: Weigh, y: Tensor) -> float | Tensor:
         """Return the factor that turns a mean over the own rows into a part of the global mean.
 
-        The mean is weighted, as by labels that count; `weight` is the sum of the own weights.
+        The mean is weighted, as by labels that count; y are the own targets.
         """
         return 1.0
+
+    def regrouped(self, own: int, whole: int) -> float:
+        """Return the factor of a mean over `own` of `whole` items that are no longer the rows.
+
+        Processes need none: they count them in `balance`.
+        """
+        return 1.0
+
+    def most_rows(self, own: int) -> int:
+        """Return the largest number of rows that a process has, given the own number."""
+        return own
 
     def everywhere(self, flag: bool) -> bool:
         """Return whether the flag is true in every process."""
@@ -99,6 +113,8 @@ def shared_by(processes: Ranks) -> Iterator[None]:
 class RowShare(Ranks):
     """A process, or a microbatch, that has the rows offset to offset + own of a batch."""
 
+    divided = True
+
     def __init__(self, offset: int = 0, own: int = 1, total: int = 1) -> None:
         self.offset, self.own, self.total = offset, own, total
 
@@ -111,7 +127,10 @@ class RowShare(Ranks):
     def draw(self, sample: Callable[[int], Tensor], rows: int) -> Tensor:
         repeats, rest = divmod(rows, self.own)
         # A probe has other rows than the batch.
-        return sample(rows) if rest else self.take(sample(repeats * self.total))
+        if rest:
+            return sample(rows)
+        own = self.take(sample(repeats * self.total))
+        return own.clone() if repeats == 1 else own  # a view would keep all rows in memory
 
     def part_of(self, t: Tensor) -> Tensor:
         first, last = (len(t) * row // self.total for row in (self.offset, self.offset + self.own))

@@ -5,7 +5,7 @@ torch's SyncBatchNorm runs on GPUs only and has no second derivative.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -23,9 +23,13 @@ Forward = Callable[[Any, Tensor], Tensor]
 
 
 @contextmanager
-def synchronized(model: nn.Module) -> Iterator[None]:
-    """Let BatchNorm and Dropout layers see the whole batch while the context is open."""
-    replaced = {m: forward for m in model.modules() if (forward := _forward_of(m)) is not None}
+def synchronized(model: nn.Module, *, norm: bool = True) -> Iterator[None]:
+    """Let Dropout and BatchNorm layers see the whole batch while the context is open.
+
+    Without `norm`, BatchNorm takes the statistics of the rows it is given.
+    """
+    found = {m: _forward_of(m) for m in model.modules()}
+    replaced = {m: f for m, f in found.items() if f is not None and (norm or f is not batch_norm)}
     try:
         for layer, forward in replaced.items():
             layer.forward = partial(forward, layer)  # an attribute of the instance
@@ -47,6 +51,11 @@ def _forward_of(layer: nn.Module) -> Forward | None:
 def normalizes_batches(model: nn.Module) -> bool:
     """Return whether a layer in train mode takes statistics over the batch."""
     return any(isinstance(m, _BatchNorm) and m.training for m in model.modules())
+
+
+def has_batch_norm(model: nn.Module) -> bool:
+    """Return whether a layer would take statistics over the batch in train mode."""
+    return any(isinstance(m, _BatchNorm) for m in model.modules())
 
 
 def batch_norm(layer: Any, x: Tensor) -> Tensor:
@@ -89,18 +98,24 @@ def stack_over_ranks(t: Tensor) -> Tensor:
     return processes.sum(torch.stack(slots))
 
 
-def global_std(t: Tensor) -> Tensor:
-    """Return the standard deviation over all elements of the whole batch."""
-    if ranks().size == 1:
-        return t.std()
-    count, _, deviations = join_moments(stack_over_ranks(moments(t.flatten(), (0,))))
+def spread_of(t: Tensor) -> Tensor:
+    """Return the standard deviation of all elements, or the moments of a part for `global_std`."""
+    return moments(t.flatten(), (0,)) if ranks().divided else t.std()
+
+
+def global_std(parts: Sequence[Tensor]) -> Tensor:
+    """Return the standard deviation over the whole batch, given `spread_of` its own parts."""
+    if parts[0].dim() == 0:
+        return parts[0]
+    own = join_moments(torch.stack(list(parts)))
+    count, _, deviations = join_moments(stack_over_ranks(own)) if ranks().size > 1 else own
     std: Tensor = (deviations / (count - 1)).sqrt()
     return std
 
 
 def dropout(x: Tensor, rate: float) -> Tensor:
     """Drop numbers, drawn for the whole batch."""
-    if ranks().size == 1:
+    if not ranks().divided:
         return F.dropout(x, rate)
     channels_last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
     layout = torch.channels_last if channels_last else torch.contiguous_format

@@ -24,6 +24,7 @@ from unseen.nn.inputs import (
     describe_type,
     inputs,
 )
+from unseen.nn.microbatches import DividesBatches
 from unseen.nn.model_errors import model_errors
 from unseen.nn.objectives import HasObjective
 from unseen.nn.places import COMPILED, find_place, named_layers
@@ -40,7 +41,7 @@ OLD_HOOKS = {"memory": "extra_state", "remember": "load_extra_state", "remarks":
              "settings_once": "legacy_defaults"}  # fmt: skip
 
 
-class ModelWrapper(HasObjective, GradientSteps, nn.Module):
+class ModelWrapper(HasObjective, GradientSteps, DividesBatches, nn.Module):
     """Holds a model, the sites where noise enters and the layer of the embedding."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -143,7 +144,8 @@ class ModelWrapper(HasObjective, GradientSteps, nn.Module):
             raise UnseenError(
                 f'the model recomputes activations in the backward pass ("{layer}" ran again), '
                 "without the changes that this method makes to the pass: turn activation "
-                "checkpointing off, as model.gradient_checkpointing_disable(), or use ERM"
+                "checkpointing off, as model.gradient_checkpointing_disable(), and train with "
+                "activation_checkpointing=True; or use ERM"
             )
 
     def build_for(self, state: Mapping[str, Tensor]) -> None:

@@ -14,6 +14,7 @@ from pydantic import (
     AllowInfNan,
     BeforeValidator,
     Strict,
+    StrictBool,
     StrictInt,
     TypeAdapter,
     ValidationError,
@@ -64,6 +65,12 @@ class LoopSettings(Section):
     clip: PositiveNumber | None = None  # largest norm of the gradients of an optimizer
     ema: Fraction | None = None  # decay of the averaged weights, which evaluation uses
     amp: Amp | None = None  # the model's passes in 16 bits
+    # Samples of a process that are in memory at a time; a step adds the gradients of its parts.
+    microbatch: Count | None = None
+    # Activations within blocks are computed again in the backward pass, not kept.
+    activation_checkpointing: (
+        Annotated[StrictBool, AfterValidator(lambda on: on or None)] | None
+    ) = None
     log_every: Count = 10
     checkpoint_every: Count = 100
     # Evenly spaced weights to keep, the final ones included, for choosing among them afterwards.

@@ -26,7 +26,7 @@ from torch.optim import Optimizer
 
 from unseen.api import Batch, Method
 from unseen.errors import UnseenError
-from unseen.nn.ranks import ALONE, Ranks, RowShare, shared_by
+from unseen.nn.ranks import ALONE, Ranks, RowShare, Weigh, shared_by
 from unseen.nn.synchronized import normalizes_batches, synchronized
 
 log = logging.getLogger("unseen")
@@ -112,8 +112,11 @@ class Processes(RowShare):
         rows[self.rank] = own
         return torch.cat(rows).transpose(0, 1).flatten(0, 1)
 
-    def balance(self, weight: float | Tensor) -> float | Tensor:
-        own = torch.as_tensor(weight, dtype=torch.float64, device=self.device)
+    def most_rows(self, own: int) -> int:
+        return max(self.counts)
+
+    def balance(self, weigh: Weigh, y: Tensor) -> float | Tensor:
+        own = torch.as_tensor(weigh(y), dtype=torch.float64, device=self.device)
         total = own.clone()
         self.all_reduce(total)
         return float(own * self.total / (total * self.own))

@@ -64,6 +64,8 @@ def fit(
     clip: float | None = None,
     ema: float | None = None,
     amp: Amp | None = None,
+    microbatch: int | None = None,
+    activation_checkpointing: bool = False,
     on_step: OnStep | None = None,
     logger: AnyLogger = None,
     checkpoint: str | Path | None = None,
@@ -98,6 +100,10 @@ def fit(
         ema: decay of an exponential moving average of the weights, such as 0.99. The method has
             the average after training; a second fit goes on from the weights themselves.
         amp: "bf16" or, for CUDA, "fp16": passes of the model in 16 bits.
+        microbatch: samples of a process that are in memory at a time. A step adds up the gradients
+            of these parts of its batch: the same numbers, except with BatchNorm.
+        activation_checkpointing: compute the activations within the blocks of the model again in
+            the backward pass, in place of keeping them.
         on_step: called as on_step(step, logs) after every step.
         logger: where else to show the logs: "tensorboard", "wandb", "mlflow", a list of these, or
             of objects of `unseen.training.loggers.Logger`.
@@ -129,7 +135,10 @@ def fit(
             f"on_step must be a function of step and logs, not {describe_type(on_step)}"
         )
     viewed, total = Views(augment, views), _number_of_steps(loader, steps, epochs)
-    values: dict[str, Any] = {"steps": total, "ball": ball, "clip": clip, "ema": ema, "amp": amp}
+    values: dict[str, Any] = {
+        "steps": total, "ball": ball, "clip": clip, "ema": ema, "amp": amp,
+        "microbatch": microbatch, "activation_checkpointing": activation_checkpointing,
+    }  # fmt: skip
     loop = validate(LoopSettings, {**values, "checkpoint_every": checkpoint_every}, "fit")
     loggers = make_loggers(logger)
     net.to(pick_device(device))

@@ -25,7 +25,7 @@ from unseen.training.checkpoint import migrate_method_config
 from unseen.training.config import LoopSettings, Resolved
 
 TRAINED_ON = "trained_on"
-NEWER = ("epochs", "clip", "ema", "amp", "views", "ball")
+NEWER = ("epochs", "clip", "ema", "amp", "views", "ball", "microbatch", "activation_checkpointing")
 NEWER_SETTINGS = {
     "loss": "cross_entropy", "class_weights": None, "label_smoothing": 0.0, "output": None
 }  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,8 @@ from unseen.errors import UnseenError
 from unseen.nn.attack import attacked
 from unseen.nn.precision import end_of_step
 from unseen.nn.ranks import ALONE, Ranks
+from unseen.nn.recomputation import check_recomputable, recomputing
+from unseen.nn.synchronized import has_batch_norm
 from unseen.training.averaging import PREFIX, UPDATES, RawWeights, WeightAverage
 from unseen.training.config import LoopSettings
 from unseen.training.distributed import Processes
@@ -57,6 +59,15 @@ class Updates:
             raise UnseenError(
                 f'amp="fp16" has no second-order meta step: set {order}, or use amp="bf16"'
             )
+        if loop.activation_checkpointing:
+            check_recomputable(net.model)
+        if loop.microbatch is not None and has_batch_norm(net.model):
+            log.warning(
+                "microbatch=%d: BatchNorm normalizes each microbatch by itself, so the weights are "
+                "not those of training without microbatch; layers without this are GroupNorm and "
+                "LayerNorm, and BatchNorm in eval mode",
+                loop.microbatch,
+            )
 
     def step(self, batch: Batch) -> dict[str, Tensor]:
         """Update once."""
@@ -73,13 +84,17 @@ class Updates:
         return logs
 
     def _step(self, batch: Batch) -> dict[str, Tensor]:
-        if self.loop.ball is not None:
-            eps = self.loop.ball
-            batch = attacked(self.net, batch, eps, eps / 2, BALL_STEPS)
-        if self.loop.amp is None:
-            return self.net.step(batch)
-        with self.net.mixed_precision(self.net.model, self.loop.amp, self.scaler):
-            return self.net.step(batch)
+        net, loop = self.net, self.loop
+        with ExitStack() as opened:
+            if loop.microbatch is not None:
+                opened.enter_context(net.dividing(loop.microbatch))
+            if loop.activation_checkpointing:
+                opened.enter_context(recomputing(net.model))
+            if loop.ball is not None:
+                batch = attacked(net, batch, loop.ball, loop.ball / 2, BALL_STEPS)
+            if loop.amp is not None:
+                opened.enter_context(net.mixed_precision(net.model, loop.amp, self.scaler))
+            return net.step(batch)
 
     @contextmanager
     def running(self, first: int = 0) -> Iterator[list[Any]]:
