@@ -2,6 +2,11 @@ import os
 import platform
 from pathlib import Path
 
+# One thread, also in processes that tests start: on small arrays more threads only wait for each
+# other, and the cores are shared by the workers of pytest-xdist.
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+
 # Before torch is imported: the golden weights, and runs that earlier versions interrupted, have the
 # rounding of AVX2. With AVX-512 sums round otherwise, and training drifts apart.
 if platform.machine() == "x86_64":
@@ -35,14 +40,10 @@ def smaller_estimators():
 
 @pytest.fixture(scope="module")
 def quick_estimators():
-    """Fit accuracy estimators of runs to few samples and blends: for tests of what uses them."""
-    from unseen.detection import accuracy_points, null_accuracy
-    from unseen.detection.accuracy import AccuracyEstimator
+    """Calibrate runs and fit accuracy estimators to few samples: for tests of what uses them."""
+    from quick import quick_estimates
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(AccuracyEstimator.fit.__func__.__kwdefaults__, "samples", 12)
-        patch.setattr(accuracy_points, "BLENDS", 8)
-        patch.setattr(null_accuracy, "SIMULATED", 20)
+    with quick_estimates():
         yield
 
 

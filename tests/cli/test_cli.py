@@ -36,15 +36,19 @@ def small(task, samples=24):
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """A run, trained by `python -m unseen.cli` in a process of its own."""
+def trained(tmp_path_factory, quick_estimators):
     out = tmp_path_factory.mktemp("runs") / "run"
-    words = [sys.executable, "-m", "unseen.cli", "train", "mini_digits", "--out", str(out), *QUICK]
-    finished = subprocess.run([*words, "--json"], capture_output=True, text=True)
-    assert finished.returncode == 0, finished.stderr
-    result = json.loads(finished.stdout)
+    result = unseen("train", "mini_digits", "--out", out, *QUICK, "--json").json()
     assert result["run"] == str(out) and 0 <= result["source_val"] <= 1
     return out
+
+
+def test_module_trains_in_a_process_of_its_own(tmp_path):
+    words = ["train", "mini_digits", "--method", "erm", "--out", str(tmp_path / "run"), *FEW_STEPS]
+    command = [sys.executable, "-m", "unseen.cli", *words, "--json"]
+    finished = subprocess.run(command, capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr
+    assert json.loads(finished.stdout)["run"] == str(tmp_path / "run")
 
 
 def test_evaluate_reports_every_domain(trained):

@@ -402,6 +402,9 @@ def test_real_words_match_their_labels(tmp_path, monkeypatch):
     from sklearn.linear_model import RidgeClassifier
 
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
+    # A third of the clips shows the same: reading and corrupting all takes half a minute.
+    list_clips = spectrograms.list_clips
+    monkeypatch.setattr(spectrograms, "list_clips", lambda split: list_clips(split)[::3])
     task = google_commands.task()
     x, y = (t.numpy() for t in task.source.load("train").tensors)
     reader = RidgeClassifier(alpha=1e4).fit(x.reshape(len(x), -1), y)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ import pytest
 from command_line import unseen
 from light_task import light_task
 from own_images import QUICK, write_images
+from quick import quick_estimates
 
 from unseen.training.train import train
 
@@ -25,26 +24,13 @@ class SharedRun:
     printed: Any = None  # by `unseen export --json`
 
 
-@contextmanager
-def quick() -> Iterator[None]:
-    """Fit accuracy estimators to few samples and blends."""
-    from unseen.detection import accuracy_points, null_accuracy
-    from unseen.detection.accuracy import AccuracyEstimator
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(AccuracyEstimator.fit.__func__.__kwdefaults__, "samples", 12)
-        patch.setattr(accuracy_points, "BLENDS", 8)
-        patch.setattr(null_accuracy, "SIMULATED", 20)
-        yield
-
-
 @pytest.fixture(scope="session")
 def light_run(tmp_path_factory) -> SharedRun:
     """A run on the tiny task, with its accuracy estimator."""
     root, task = tmp_path_factory.mktemp("light"), light_task()
     train(task, "uncertainty_guided", root / "run", overrides={"steps": 30}, progress=False)
     words = ("--out", root / "model.onnx", "--task", "light_task:light_task", "--json")
-    with quick():
+    with quick_estimates():
         printed = unseen("export", root / "run", *words).json()
     return SharedRun(root / "run", root / "model.onnx", task, printed=printed)
 
@@ -55,7 +41,7 @@ def own_export(tmp_path_factory) -> SharedRun:
     root = tmp_path_factory.mktemp("own")
     write_images(root / "photos", 16)
     write_images(root / "new", 6, seed=1, light=0.3)
-    with pytest.MonkeyPatch.context() as patch, quick():
+    with pytest.MonkeyPatch.context() as patch, quick_estimates():
         patch.setenv("UNSEEN_CACHE", str(root / "cache"))
         done = unseen("train", "--data", root / "photos", "--out", root / "run", *QUICK)
         assert done.returncode == 0, done.stderr

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from quick import quick_calibration as samples
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="module")
 def quick_calibration():
     """Calibrate on 300 samples: enough for the rate of false alarms, a seventh of the time."""
-    from unseen.training import train
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train, "MAX_SAMPLES", 300)
+    with samples(300):
         yield
