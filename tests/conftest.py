@@ -16,8 +16,8 @@ if platform.machine() == "x86_64":
         os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
         os.environ.setdefault("MKL_ENABLE_INSTRUCTIONS", "AVX2")
 
-import pytest
-import torch
+import pytest  # noqa: E402
+import torch  # noqa: E402
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -124,7 +124,7 @@ def test_tasks_shows_presets():
 
 def test_help_has_the_defaults_of_the_signatures():
     text = " ".join(unseen("train", "--help").stdout.replace("│", " ").split())
-    assert "default: uncertainty_guided" in text and "default: fast" in text and "--resume" in text
+    assert "else uncertainty_guided" in text and "default: fast" in text and "--resume" in text
 
 
 def test_version_is_that_of_the_package():
