@@ -1,0 +1,202 @@
+"""Two processes against one: training, grids on Ray, scoring.
+
+    python benchmarks/distributed.py --json > results/distributed/distributed.json
+    python benchmarks/distributed.py --only training
+    python benchmarks/distributed.py --quick
+
+Training: the backbone of digits, 64 samples and one thread a process, gloo. Process 0 trains alone
+and both train together in turns, so that other load affects both sides; a ratio is the median over
+turns. `max_weight_difference` is between weights after 20 steps of two processes with half of every
+batch each and of one process. `bytes_per_step` is what a process averages with the others.
+Grids and scoring are those of `benchmarks/cluster_cost.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import multiprocessing
+import os
+import platform
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from multiprocessing.queues import SimpleQueue
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from unseen import ERM, Batch, Method, UncertaintyGuided
+from unseen.installed import keep_freed_memory
+from unseen.models import DigitsNet
+from unseen.nn.ranks import ALONE, Ranks
+from unseen.training.config import LoopSettings
+from unseen.training.distributed import Processes
+from unseen.training.identity import commit_here
+from unseen.training.machine import processor
+from unseen.training.updates import Updates
+
+PROCESSES = 2
+BATCH = 64  # of a process
+CHECKED_STEPS = 20
+GRIDS_AND_SCORING = Path(__file__).with_name("cluster_cost.py")
+SETTINGS: dict[str, dict[str, Any]] = {
+    "uncertainty_guided": {"meta": "first"},
+    "uncertainty_guided, second order": {"meta": "second"},
+    "erm": {},
+}
+
+
+def make(name: str, optimizer: str = "adam") -> Method:
+    torch.manual_seed(0)
+    if name == "erm":
+        return ERM(DigitsNet(), optimizer=optimizer)
+    return UncertaintyGuided(
+        DigitsNet(), sites=["conv1"], embedding="fc2", draws=2, warmup=0, adversary=None,
+        optimizer=optimizer, **SETTINGS[name],
+    )  # fmt: skip
+
+
+def take_steps(updates: Updates, batches: list[Batch]) -> float:
+    """Return the seconds of steps on these batches, of which this process has its rows."""
+    processes = updates.processes
+    start = time.perf_counter()
+    with updates.running():
+        for batch in batches:
+            if isinstance(processes, Processes):
+                processes.divide(len(batch.y))
+                rows = slice(processes.offset, processes.offset + processes.own)
+                updates.step(batch.rows(rows))
+            else:
+                updates.step(batch)
+    return time.perf_counter() - start
+
+
+def random_batches(count: int, size: int) -> list[Batch]:
+    g = torch.Generator().manual_seed(0)
+    x = torch.rand(size, 3, 32, 32, generator=g)
+    return [Batch((x,), torch.randint(10, (size,), generator=g)) for _ in range(count)]
+
+
+def time_in_turns(name: str, turns: int, steps: int) -> dict[str, Any]:
+    """Time process 0 alone and all processes together; every process calls this."""
+    together = Processes(torch.device("cpu"))
+    sides: dict[str, tuple[Updates, list[Batch]]] = {}
+    for side, ranks in (("alone", ALONE), ("together", together)):
+        loop = LoopSettings(steps=steps * (turns + 1))
+        size = BATCH * ranks.size
+        sides[side] = (Updates(make(name), loop, processes=ranks), random_batches(steps, size))
+    rates: dict[str, list[float]] = {"alone": [], "together": []}
+    for turn in range(turns + 1):  # the first one warms up
+        for side, (updates, batches) in sides.items():
+            dist.barrier()
+            if side == "alone" and together.rank:
+                continue
+            seconds = take_steps(updates, batches)
+            if turn:
+                rates[side].append(sum(len(b.y) for b in batches) / seconds)
+    ratios = [b / a for a, b in zip(rates["alone"], rates["together"], strict=False)]
+    return {
+        "method": name,
+        "samples_per_second": {side: statistics.median(r or [0.0]) for side, r in rates.items()},
+        "ratio": statistics.median(ratios or [0.0]),
+        "ratios": ratios,
+        "bytes_per_step": together.bytes_sent // together.steps,
+    }
+
+
+def weight_difference(name: str, steps: int) -> float:
+    """Return the largest difference to the weights of one process with the same batches."""
+    nets = []
+    ranks: Ranks
+    for ranks in (ALONE, Processes(torch.device("cpu"))):
+        net = make(name)
+        torch.manual_seed(1)
+        updates = Updates(net, LoopSettings(steps=steps), processes=ranks)
+        take_steps(updates, random_batches(steps, BATCH))
+        nets.append(dict(net.state_dict()))
+    one, other = nets
+    return max(float((one[n].double() - other[n].double()).abs().max()) for n in one)
+
+
+def work(rank: int, port: int, quick: bool, answers: SimpleQueue[Any]) -> None:
+    """Measure training in one of the processes."""
+    logging.disable(logging.WARNING)
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    address = f"tcp://127.0.0.1:{port}"
+    dist.init_process_group("gloo", address, rank=rank, world_size=PROCESSES)
+    turns, steps = (1, 1) if quick else (5, 5)
+    rows = [time_in_turns(name, turns, steps) for name in SETTINGS]
+    checked = {name: weight_difference(name, 2 if quick else CHECKED_STEPS) for name in SETTINGS}
+    dist.destroy_process_group()
+    if rank == 0:
+        answers.put((rows, checked))
+
+
+def measure_training(quick: bool) -> dict[str, Any]:
+    context = multiprocessing.get_context("spawn")
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    answers: SimpleQueue[Any] = context.SimpleQueue()
+    started = [
+        context.Process(target=work, args=(rank, port, quick, answers)) for rank in range(PROCESSES)
+    ]
+    for process in started:
+        process.start()
+    rows, checked = answers.get()
+    for process in started:
+        process.join()
+    return {
+        "throughput_ratio": rows[0]["ratio"],
+        "max_weight_difference": max(checked.values()),
+        "bytes_per_step": rows[0]["bytes_per_step"],
+        "training": rows,
+        "weight_differences": checked,
+    }
+
+
+def measure_cluster(quick: bool) -> dict[str, Any]:
+    sizes = ["--repeats", "1", "--samples", "2048", "--steps", "5"] if quick else []
+    command = [sys.executable, str(GRIDS_AND_SCORING), "--json", *sizes]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    parser.add_argument("--only", choices=["training", "cluster"], help="one of the two parts")
+    parser.add_argument("--quick", action="store_true", help="few steps, to see that it runs")
+    args = parser.parse_args()
+    result: dict[str, Any] = {
+        "processes": PROCESSES,
+        "command": f"python {' '.join(sys.argv)}",
+        "commit": commit_here(),
+        "machine": f"{processor()}, {platform.platform()}",
+        "cores": os.cpu_count(),
+        "torch": torch.__version__,
+        "load": os.getloadavg()[0],
+    }
+    if args.only != "cluster":
+        result |= measure_training(args.quick)
+    if args.only != "training":
+        result |= {n: v for n, v in measure_cluster(args.quick).items() if n != "load"}
+    if args.json:
+        print(json.dumps(result, indent=2))
+        return
+    for name, value in result.items():
+        print(f"{name:24s} {value:.4g}" if isinstance(value, float) else f"{name:24s} {value}")
+
+
+if __name__ == "__main__":
+    main()
