@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from unseen.errors import UnseenError
 from unseen.functional.mixup import Mixing
@@ -78,13 +79,11 @@ class GaussianHead(NoiseHead):
 
     def forward(self, x: Tensor) -> Gaussian:
         out = at_least_float32(self.net(x.movedim(self.axis, -1) if self.reads_output else x))
+        axis = -1 if self.reads_output else self.axis
+        mu, sigma = _GaussianOf.apply(out, axis)  # type: ignore[no-untyped-call]
         if self.reads_output:
-            mu, log_var = (part.movedim(-1, self.axis) for part in out.chunk(2, dim=-1))
-        else:
-            mu, log_var = out.chunk(2, dim=self.axis)
-        # hardtanh clamps, and its backward pass reads the map once, that of clamp several times.
-        sigma = (0.5 * F.hardtanh(log_var, -math.inf, 0.0)).exp()
-        return Gaussian(F.hardtanh(mu, -MU_LIMIT, MU_LIMIT), sigma)
+            mu, sigma = mu.movedim(-1, self.axis), sigma.movedim(-1, self.axis)
+        return Gaussian(mu, sigma)
 
     def sigma(self, x: Tensor, every: int = 1) -> Tensor:
         """Return the scale only, at half the cost of `forward`."""
@@ -100,6 +99,34 @@ class GaussianHead(NoiseHead):
         if torch.is_grad_enabled():
             return log_sigma.clamp(max=0.0).exp()
         return log_sigma.clamp_(max=0.0).exp_()  # saves two copies of a map that may be large
+
+
+class _GaussianOf(torch.autograd.Function):
+    """Clamp the halves of a head's output to mu and, as log sigma^2, to sigma.
+
+    The backward pass writes both gradients into one map; autograd would make six and join two.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, out: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+        mu, log_var = out.chunk(2, dim=axis)
+        sigma = log_var.clamp(max=0.0).mul_(0.5).exp_()
+        ctx.axis = axis
+        ctx.save_for_backward(out, sigma)
+        return mu.clamp(-MU_LIMIT, MU_LIMIT), sigma
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_mu: Tensor, grad_sigma: Tensor) -> tuple[Tensor, None]:
+        out, sigma = ctx.saved_tensors
+        mu, log_var = out.chunk(2, dim=ctx.axis)
+        grad = torch.empty_like(out)
+        of_mu, of_log_var = grad.chunk(2, dim=ctx.axis)
+        hardtanh_backward = torch.ops.aten.hardtanh_backward.grad_input
+        hardtanh_backward(grad_mu, mu, -MU_LIMIT, MU_LIMIT, grad_input=of_mu)
+        scaled = (grad_sigma * sigma).mul_(0.5)
+        hardtanh_backward(scaled, log_var, -math.inf, 0.0, grad_input=of_log_var)
+        return grad, None
 
 
 def _convolve_sparsely(conv: Any, x: Tensor, weight: Tensor, bias: Tensor, every: int) -> Tensor:
