@@ -10,7 +10,7 @@ ifneq ($(wildcard ../shared/data),)
 export UNSEEN_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: help demo test torture browser lint docs benchmark clean
+.PHONY: help demo test pytest torture browser lint docs benchmark clean
 
 help:
 	@echo "make demo       train on embedded data with and without the method, compare, write a report"
@@ -19,6 +19,7 @@ help:
 	@echo "                (full disk, kill, interrupt; again during the recovery; several seeds; kill -9 of real"
 	@echo "                processes) and check that old or new files are whole; read thousands of damaged files; half an hour"
 	@echo "make lint       ruff, mypy, import-linter"
+	@echo "make pytest     the tests without the linters"
 	@echo "make docs       build the site into site/"
 	@echo "make benchmark  measure the cost of a training step"
 	@echo "make clean      remove what the others have made"
@@ -26,7 +27,12 @@ help:
 demo: $(READY)
 	$(BIN)/unseen demo
 
-test: lint browser
+# Both installations at once, then the linters beside the tests.
+test:
+	$(MAKE) --no-print-directory --jobs 2 $(READY) browser
+	$(MAKE) --no-print-directory --jobs 2 lint pytest
+
+pytest: $(READY)
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 # All points of failure and more seeds; `make test` takes a sample of them. See `make help`.

@@ -163,6 +163,7 @@ def test_demo_writes_a_report_and_does_not_train_twice(tmp_path, monkeypatch):
     weights = tmp_path / "demo/erm-seed0/model.safetensors"
     written = weights.stat().st_mtime_ns
     monkeypatch.setattr(demo, "compare", lambda *_, **__: None)  # the slow parts
+    monkeypatch.setattr(demo, "score", lambda run, task, name, **_: first["uncertainty"][name])
     monkeypatch.setattr(demo, "write_report", lambda *_: {"page": first["report"]})
     shown = unseen(*words).stdout
     assert weights.stat().st_mtime_ns == written
