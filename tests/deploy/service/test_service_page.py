@@ -56,7 +56,7 @@ def test_shift_turns_the_page_to_alarm(client, page):
     assert page.get_attribute("body", "data-state") == "waiting"
     client.arrays(samples("test").tensors[0].numpy()[:40], domain="camera")
     page.wait_for_selector("body[data-state=ok]")
-    assert "looks like the source" in page.inner_text("#headline")
+    assert page.inner_text("#headline") == "camera looks like the source"
     client.arrays(samples("test", 3.0).tensors[0].numpy()[:20], domain="camera")
     page.wait_for_selector("body[data-state=alarm]")
     assert page.inner_text("#headline") == "Alarm: camera" and "Alarm" in page.title()
@@ -64,6 +64,12 @@ def test_shift_turns_the_page_to_alarm(client, page):
     assert page.locator("#score-chart path.limit").count() == 1
     assert page.locator("#accuracy-chart path.band").count() == 1
     assert page.locator("#alarms li").count() == 1
+    client.arrays(samples("test", 3.0).tensors[0].numpy()[20:60], domain="camera")
+    page.wait_for_selector("#alarms li:has-text('3 windows in a row')")
+    assert page.locator("#alarms li").count() == 1
+    client.arrays(samples("test").tensors[0].numpy()[:5], domain="gathers")
+    page.wait_for_selector("#domains tr:has-text('gathering')")
+    assert page.inner_text("#selected") == "camera"  # not the one without a reading
     assert said == [] and all(url.startswith(client.url) for url in asked if url[:5] != "data:")
 
 

@@ -33,12 +33,17 @@
   };
   const short = (value, digits = 3) => (value === null || value === undefined ? "–" : Number(value.toPrecision(digits)).toString());
   const percent = (value) => (value === null || value === undefined ? "–" : `${(100 * value).toFixed(0)} %`);
-  const clock = (time) => new Date(1000 * time).toLocaleTimeString("en-GB");
+  const DAY = 86400;
+  const clock = (time, now = Date.now() / 1000) => {
+    const at = new Date(1000 * time);
+    const hours = at.toLocaleTimeString("en-GB");
+    return now - time < 0.8 * DAY ? hours : `${at.toLocaleDateString("en-GB", { day: "numeric", month: "short" })}, ${hours.slice(0, 5)}`;
+  };
   const ago = (seconds) => {
     if (seconds < 1.5) return "now";
     if (seconds < 90) return `${Math.round(seconds)} s ago`;
     if (seconds < 5400) return `${Math.round(seconds / 60)} min ago`;
-    return `${Math.round(seconds / 3600)} h ago`;
+    return seconds < 2 * DAY ? `${Math.round(seconds / 3600)} h ago` : `${Math.round(seconds / DAY)} days ago`;
   };
   const count = (n, one) => `${n.toLocaleString("en-GB")} ${one}${n === 1 ? "" : "s"}`;
 
@@ -63,8 +68,9 @@
       );
     }
     const places = xs.length > 1 ? [0, Math.floor((xs.length - 1) / 2), xs.length - 1] : [0];
-    [...new Set(places)].forEach((i, k, all) => {
-      const anchor = all.length === 1 ? "start" : ["start", "middle", "end"][k === all.length - 1 ? 2 : k];
+    const once = places.filter((i, k) => places.findIndex((j) => clock(xs[j]) === clock(xs[i])) === k);
+    once.forEach((i) => {
+      const anchor = i === 0 ? "start" : i === xs.length - 1 ? "end" : "middle";
       svg.append(draw("text", { x: x(i), y: height - 6, "text-anchor": anchor }, clock(xs[i])));
     });
     return { svg, x, y, top, left, right: width - right };
@@ -150,7 +156,7 @@
     const headline = alarming.length
       ? `${alarming.length === 1 ? "Alarm" : `${alarming.length} alarms`}: ${names}`
       : judged.length
-        ? judged.length === 1 ? "The domain looks like the source" : `All ${judged.length} domains look like the source`
+        ? judged.length === 1 ? `${judged[0].domain} looks like the source` : `${judged.length} domains look like the source`
         : "Waiting for a full window of samples";
     document.title = alarming.length ? `⚠ ${headline} – unseen` : `${state.run} – unseen`;
     const about = alarming[0] || state.domains.find((d) => d.domain === state.selected && d.reading) || judged[0];
@@ -208,8 +214,8 @@
     make("div", { class: "head" },
       make("span", { class: `pill ${a.verdict}` }, a.verdict),
       make("strong", {}, a.domain),
-      make("time", {}, clock(a.time))),
-    make("p", {}, a.sentence));
+      make("time", {}, a.row > 1 ? `${clock(a.since)} – ${clock(a.time)}` : clock(a.time))),
+    make("p", {}, a.row > 1 ? `${a.row} windows in a row. The last: ${a.sentence}` : a.sentence));
 
   const sample = (input) => {
     if (input.image) return make("img", { src: `data:image/png;base64,${input.image}`, alt: `input of ${input.domain}` });
@@ -217,6 +223,7 @@
     const [low, high] = [Math.min(0, ...input.values), Math.max(0, ...input.values)];
     const scale = 40 / (high - low || 1);
     const svg = draw("svg", { viewBox: `0 0 ${4 * input.values.length} 40`, preserveAspectRatio: "none", role: "img", "aria-label": `numbers of shape ${input.shape.join(" x ")}` });
+    svg.append(draw("line", { x1: 0, x2: 4 * input.values.length, y1: high * scale, y2: high * scale, "vector-effect": "non-scaling-stroke" }));
     input.values.forEach((v, i) => svg.append(draw("rect", { x: 4 * i, width: 3, y: (high - Math.max(v, 0)) * scale, height: Math.max(0.6, Math.abs(v) * scale) })));
     return svg;
   };

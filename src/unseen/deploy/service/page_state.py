@@ -37,7 +37,11 @@ def page_state(
 
 
 def _ordered(streams: dict[str, Stream]) -> list[tuple[str, Stream]]:
-    return sorted(streams.items(), key=lambda pair: (not pair[1].alarms_now, -pair[1].last_time))
+    """Return streams with alarms first, then those that were judged, the latest first."""
+    return sorted(
+        streams.items(),
+        key=lambda pair: (not pair[1].alarms_now, pair[1].latest is None, -pair[1].last_time),
+    )
 
 
 def _most_important(streams: dict[str, Stream]) -> str | None:
@@ -63,10 +67,15 @@ def _point(reading: WindowReading) -> dict[str, Any]:
 
 
 def _last_alarms(streams: dict[str, Stream]) -> list[dict[str, Any]]:
-    found = [
-        {"domain": name, **reading.as_dict()}
-        for name, stream in streams.items()
-        for reading in list(stream.history)[-ALARMS:]
-        if reading.alarm
-    ]
+    """Return the last reading of each row of windows with an alarm, with the row's begin."""
+    found: list[dict[str, Any]] = []
+    for name, stream in streams.items():
+        number, row = -1, 0
+        for reading in list(stream.history):
+            if not reading.alarm:
+                continue
+            follows = reading.number == number + 1
+            since = found.pop()["since"] if follows else reading.time
+            number, row = reading.number, row + 1 if follows else 1
+            found.append({"domain": name, **reading.as_dict(), "since": since, "row": row})
     return sorted(found, key=lambda alarm: -alarm["time"])[:ALARMS]
