@@ -279,7 +279,8 @@ def _explained() -> Iterator[None]:
         text = str(error).strip().splitlines()[0][:200]
         raise LostProcess(
             "another process of this training has ended or does not answer; its own message names "
-            f"the cause. Start all processes again to continue from the last checkpoint ({text})"
+            "the cause. Start all processes again with --resume (in Python resume=True) to go on "
+            f"from the last checkpoint ({text})"
         ) from error
 
 
