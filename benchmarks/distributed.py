@@ -6,9 +6,10 @@
 
 Training: the backbone of digits, 64 samples and one thread a process, gloo. Process 0 trains alone
 and both train together in turns, so that other load affects both sides; a ratio is the median over
-turns. `ratio_without_exchanges` is that of two processes that train apart at the same time, which is
-what the machine allows. `max_weight_difference` is between weights after 20 steps of two processes with half of every
-batch each and of one process. `bytes_per_step` is what a process averages with the others.
+turns. `ratio_without_exchanges` is that of two processes that train apart at the same time: what
+the machine allows. `max_weight_difference` is between weights after 20 steps of two processes with
+half of every batch each and of one process. `bytes_per_step` is what a process averages with the
+others.
 Grids and scoring are those of `benchmarks/cluster_cost.py`.
 """
 
