@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -17,7 +18,7 @@ from tiny import TinyNet
 
 import unseen
 from unseen.deploy import OnnxDetector, export_onnx, export_program
-from unseen.deploy.calibration import ABOUT, ARRAYS
+from unseen.deploy.calibration import ABOUT, ARRAYS, CHECKSUM, checksum_of
 from unseen.deploy.thresholds import TorchRandom
 from unseen.deploy.transport import shortest_paths
 from unseen.errors import UnseenError
@@ -143,13 +144,44 @@ def test_damaged_files_are_one_error_that_names_the_file(exported, tmp_path):
         OnnxDetector(tmp_path / "none.onnx")
 
 
-def changed(path, target, key, change) -> None:
-    """Write a copy of a model with other metadata."""
+def changed(path, target, key, change, *, checked=True) -> None:
+    """Write a copy of a model with other metadata; `checked` with the checksum of that."""
     model = onnx.load(path)
-    for entry in model.metadata_props:
-        if entry.key == key:
-            entry.value = change(entry.value)
+    metadata = {entry.key: entry.value for entry in model.metadata_props}
+    metadata[key] = change(metadata[key])
+    if checked:
+        metadata[CHECKSUM] = checksum_of(metadata)
+    del model.metadata_props[:]
+    onnx.helper.set_model_props(model, metadata)
     onnx.save(model, target)
+
+
+@pytest.mark.parametrize(
+    ("key", "change"),
+    [
+        (
+            ABOUT,
+            lambda text: re.sub(r'"source_accuracy": [\d.]+', '"source_accuracy": 0.123', text),
+        ),
+        (ABOUT, lambda text: text.replace('"classes": ["a", "b"', '"classes": ["b", "a"')),
+        (ARRAYS, lambda text: text.replace("A", "B", 1)),
+    ],
+)
+def test_changed_number_is_noticed(exported, tmp_path, key, change):
+    changed(exported[1], tmp_path / "same.onnx", key, str)
+    OnnxDetector(tmp_path / "same.onnx")
+    changed(exported[1], tmp_path / "bad.onnx", key, change, checked=False)
+    with pytest.raises(UnseenError, match=r"bad\.onnx is damaged .*checksum.*export it again"):
+        OnnxDetector(tmp_path / "bad.onnx")
+
+
+def test_model_without_a_checksum_is_read(exported, tmp_path):
+    model = onnx.load(exported[1])
+    kept = {e.key: e.value for e in model.metadata_props if e.key != CHECKSUM}
+    del model.metadata_props[:]
+    onnx.helper.set_model_props(model, kept)
+    onnx.save(model, tmp_path / "old.onnx")
+    assert OnnxDetector(tmp_path / "old.onnx").classes == OnnxDetector(exported[1]).classes
 
 
 @pytest.mark.parametrize(
@@ -162,6 +194,12 @@ def changed(path, target, key, change) -> None:
         (ARRAYS, lambda text: text.replace('"held_out"', '"held"'), "held_out"),
         (ARRAYS, lambda text: text.replace('"data": "', '"data": "?', 1), "damaged"),
         (ARRAYS, lambda text: "[]", "damaged"),
+        (ABOUT, lambda text: text[:-1] + ', "labels": []}', "unknown labels"),
+        (
+            ABOUT,
+            lambda text: re.sub(r'("cott".*?"threshold": )[-\d.e]+', r"\1null", text),
+            "cott has",
+        ),
     ],
 )
 def test_damaged_metadata_is_one_error(exported, tmp_path, key, change, message):

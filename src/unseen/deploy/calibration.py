@@ -7,6 +7,7 @@ arrays in base64. Reading them runs no code.
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from typing import Any, get_args
 import numpy as np
 
 from unseen.deploy.reductions import Array, Kind, Reduction
+from unseen.deploy.seen import LabelKind
 from unseen.deploy.transport import Transport
 from unseen.errors import UnseenError
 from unseen.functional.accuracy_curve import Curve
@@ -23,8 +25,10 @@ from unseen.functional.accuracy_model import DIRECT, RATES, SIZES, Combined, Nul
 
 FORMAT = 1  # raise it with every change of the metadata or of the graph's outputs
 ABOUT, ARRAYS = "unseen", "unseen.arrays"  # keys in metadata_props
+CHECKSUM = "unseen.sha256"  # of both, without it in files of older versions
 DTYPES = ("float32", "float64", "int64")
 SIGNAL = "signal."  # prefix of the outputs that the accuracy is estimated from
+COTT = "cott"  # the signal of transport that has a threshold
 INPUT_DTYPES = ("float32", "float64", "int64", "int32", "bool")
 
 
@@ -80,7 +84,8 @@ class Calibration:
             about["accuracy"] = _accuracy_about(self.accuracy)
             arrays |= _accuracy_arrays(self.accuracy)
         packed = {name: _pack(array) for name, array in arrays.items()}
-        return {ABOUT: json.dumps(about), ARRAYS: json.dumps(packed)}
+        entries = {ABOUT: json.dumps(about), ARRAYS: json.dumps(packed)}
+        return {**entries, CHECKSUM: checksum_of(entries)}
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, str], place: str) -> Calibration:
@@ -97,6 +102,8 @@ class Calibration:
                     f"{place} has format {about.get('format')}, this version reads {FORMAT}: "
                     "export it again"
                 )
+            if metadata.get(CHECKSUM, checksum := checksum_of(metadata)) != checksum:
+                raise ValueError("its checksum is another")
             arrays = {n: _unpack(n, a) for n, a in json.loads(metadata[ARRAYS]).items()}
             return _calibration_of(about, arrays)
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
@@ -104,6 +111,11 @@ class Calibration:
             raise UnseenError(
                 f"the calibration in {place} is damaged ({reason}): export it again"
             ) from error
+
+
+def checksum_of(metadata: Mapping[str, str]) -> str:
+    """Return a digest of the entries, so that a changed number is noticed."""
+    return hashlib.sha256(f"{metadata[ABOUT]}\n{metadata[ARRAYS]}".encode()).hexdigest()
 
 
 def _calibration_of(about: dict[str, Any], arrays: dict[str, Array]) -> Calibration:
@@ -117,6 +129,8 @@ def _calibration_of(about: dict[str, Any], arrays: dict[str, Array]) -> Calibrat
     )
     if not inputs or any(i.dtype not in INPUT_DTYPES for i in inputs):
         raise ValueError("inputs need names, shapes and types")
+    if about.get("labels", "classes") not in (*get_args(LabelKind),):
+        raise ValueError(f"unknown labels {about['labels']!r}")
     known = ("format", "detector", "reduction", "inputs", "classes", "accuracy")
     return Calibration(
         detector=str(about["detector"]),
@@ -193,6 +207,9 @@ def _accuracy(about: dict[str, Any], arrays: dict[str, Array]) -> AccuracyNumber
         )
         for name, t in about["transports"].items()
     }
+    for name, transport in transports.items():
+        if (transport.threshold is None) == (name == COTT):
+            raise ValueError(f"{name} has the threshold {transport.threshold}")
     kinds = about["reductions"]
     return AccuracyNumbers(
         combined=Combined(names=names, curves=curves, reach=reach, **fitted),
