@@ -28,10 +28,15 @@ def one_thread():
 
 @pytest.fixture(scope="session", autouse=True)
 def smaller_estimators():
-    """Fit accuracy estimators to a third of the blends and draws, in every test."""
+    """Fit accuracy estimators to a third of the blends and draws, in every test.
+
+    Runs are calibrated on 400 samples: all of the toy tasks, two fifths of mini_digits.
+    """
+    from quick import quick_calibration
+
     from unseen.detection import accuracy_points, null_accuracy
 
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, quick_calibration(400):
         patch.setattr(accuracy_points, "BLENDS", 20)
         patch.setattr(null_accuracy, "RESAMPLES", 300)
         patch.setattr(null_accuracy, "SIMULATED", 100)

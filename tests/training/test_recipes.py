@@ -17,6 +17,8 @@ from unseen.tasks import task_named
 from unseen.training.config import resolve
 from unseen.training.recipes import RECIPES
 
+pytestmark = pytest.mark.usefixtures("quick_estimators")
+
 
 def command(*words):
     with pytest.raises(SystemExit) as end:

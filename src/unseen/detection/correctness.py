@@ -67,6 +67,7 @@ class Correctness(ConfidenceDetector):
             count: the number of inputs that are used; the others have no weight.
         """
         from sklearn.linear_model import LogisticRegression  # slow to import
+        from threadpoolctl import threadpool_limits  # scikit-learn depends on it
 
         self.weight, self.bias = torch.zeros(inputs.shape[1], dtype=torch.float64), 0.0
         centre, spread = inputs.mean(0), inputs.std(0).clamp_min(1e-9)
@@ -74,7 +75,8 @@ class Correctness(ConfidenceDetector):
             self.bias = 20.0 if bool(correct.all()) else -20.0
             return
         x = ((inputs - centre) / spread)[:, :count].numpy()
-        model = LogisticRegression(max_iter=300).fit(x, correct.numpy(), weights.numpy())
+        with threadpool_limits(1, user_api="blas"):  # a sixth of the time for so few columns
+            model = LogisticRegression(max_iter=300).fit(x, correct.numpy(), weights.numpy())
         coefficients = torch.from_numpy(np.asarray(model.coef_[0], dtype=np.float64))
         self.weight[: len(coefficients)] = coefficients / spread[:count]
         self.bias = float(model.intercept_[0]) - float(self.weight @ centre)
