@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -256,6 +258,13 @@ def test_state_is_for_one_stream_at_a_time(own_export, tmp_path, monkeypatch):
     with locked(tmp_path / "state.npz.stream"):
         done = unseen("monitor", own_export.exported, "--stdin", "--state", state)
     assert done.returncode == 2 and "another process" in done.stderr
+
+
+def test_pickle_is_no_state(light_run, scorer, tmp_path):
+    (tmp_path / "state.npz").write_bytes(pickle.dumps({"about": Path("x")}))
+    with pytest.raises(UnseenError, match=r"state\.npz is not a saved monitor") as error:
+        StreamMonitor.load(tmp_path / "state.npz", scorer)
+    assert "allow_pickle" not in str(error.value)
 
 
 def test_sample_that_is_gone_after_a_restart_is_named(own_export, tmp_path):

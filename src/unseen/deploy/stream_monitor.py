@@ -276,4 +276,8 @@ def read_npz(path: Path) -> dict[str, Array]:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
-        raise UnseenError(f"{path} cannot be read as a saved monitor: {error}") from None
+        reason = "" if "pickle" in str(error) else f" ({error})"  # numpy's advice is to trust it
+        raise UnseenError(
+            f"{path} is not a saved monitor{reason}: use the file that --state or save() wrote, or "
+            "another name for a new one"
+        ) from None

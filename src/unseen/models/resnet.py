@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Literal
 
@@ -142,6 +143,11 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
             return safetensors.torch.load(path.read_bytes())
         tensors = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:  # torch's advice is to load it nevertheless
+        raise UnseenError(
+            f"{path} cannot be read as weights: it is damaged, or holds more than tensors, which "
+            "could run code and is not loaded; save a state dict of tensors, as .safetensors"
+        ) from error
     except Exception as error:  # unpickling a damaged file may raise anything
         raise UnseenError(
             f"{path} cannot be read as weights ({type(error).__name__}: {str(error)[:200]})"
