@@ -7,9 +7,10 @@
 Training: the backbone of digits, 64 samples and one thread a process, gloo. Process 0 trains alone
 and both train together in turns, so that other load affects both sides; a ratio is the median over
 turns. `ratio_without_exchanges` is that of two processes that train apart at the same time: what
-the machine allows. `max_weight_difference` is between weights after 20 steps of two processes with
-half of every batch each and of one process. `bytes_per_step` is what a process averages with the
-others.
+the machine allows. `cpu_of_exchanges` is the CPU time that sharing a step adds to that of the same
+samples alone; it depends little on other load. `max_weight_difference` is between weights after 20
+steps of two processes with half of every batch each and of one process. `bytes_per_step` is what a
+process averages with the others.
 Grids and scoring are those of `benchmarks/cluster_cost.py`.
 """
 
@@ -64,10 +65,10 @@ def make(name: str, optimizer: str = "adam") -> Method:
     )  # fmt: skip
 
 
-def take_steps(updates: Updates, batches: list[Batch]) -> float:
-    """Return the seconds of steps on these batches, of which this process has its rows."""
+def take_steps(updates: Updates, batches: list[Batch]) -> tuple[float, float]:
+    """Take a step on the own rows of each batch; return the seconds, and those of CPU."""
     processes = updates.processes
-    start = time.perf_counter()
+    start, computed = time.perf_counter(), time.process_time()
     with updates.running():
         for batch in batches:
             if isinstance(processes, Processes):
@@ -76,7 +77,7 @@ def take_steps(updates: Updates, batches: list[Batch]) -> float:
                 updates.step(batch.rows(rows))
             else:
                 updates.step(batch)
-    return time.perf_counter() - start
+    return time.perf_counter() - start, time.process_time() - computed
 
 
 def random_batches(count: int, size: int) -> list[Batch]:
@@ -95,13 +96,15 @@ def time_in_turns(name: str, turns: int, steps: int) -> dict[str, Any]:
         sides[side] = (Updates(make(name), loop, processes=ranks), random_batches(steps, size))
     sides["apart"] = sides["alone"]  # both at once, each its own model: what the machine allows
     rates: dict[str, list[float]] = {side: [] for side in sides}
+    computed: dict[str, list[float]] = {side: [] for side in sides}  # CPU seconds of process 0
     for turn in range(turns + 1):  # the first one warms up
         for side, (updates, batches) in sides.items():
             dist.barrier()
             if side == "alone" and together.rank:
                 continue
-            seconds = take_steps(updates, batches)
+            seconds, cpu = take_steps(updates, batches)
             if turn:
+                computed[side].append(cpu)
                 samples = len(batches) * BATCH * (1 if side == "alone" else together.size)
                 rates[side].append(samples / seconds)
     if together.rank:
@@ -116,6 +119,9 @@ def time_in_turns(name: str, turns: int, steps: int) -> dict[str, Any]:
         "ratio": statistics.median(ratios("together")),
         "ratio_without_exchanges": statistics.median(ratios("apart")),
         "ratios": ratios("together"),
+        "cpu_of_exchanges": statistics.median(
+            b / a - 1 for a, b in zip(computed["alone"], computed["together"], strict=True)
+        ),
         "bytes_per_step": together.bytes_sent // together.steps,
     }
 
