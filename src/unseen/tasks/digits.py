@@ -12,14 +12,17 @@ from unseen.data.images import ByteImages
 from unseen.data.location import data_root
 from unseen.errors import UnseenError
 from unseen.models import DigitsNet
-from unseen.training.recipes import RECIPES
+from unseen.training.recipes import AFFINE, RECIPES
 
 UNSEEN = ("svhn", "mnist_m", "syn", "usps")  # in the paper's order
 TRAIN = ("train", 0, 10_000)  # the first 10,000 of MNIST's training file
 SPLITS = {"train": TRAIN, "val": ("train", 10_000, 12_000), "test": ("test", 0, None)}
+# The image recipe with a view for strokes: docs/tuning.md.
 BEST: dict[str, Any] = {
     **RECIPES["image"].preset,
-    "steps": 3000,
+    "augment": [*RECIPES["image"].settings["augment"], [AFFINE, "texture"]],
+    "views": 4,
+    "steps": 5000,
     "batch_size": 32,
     "uncertainty_guided": {
         **RECIPES["image"].settings["uncertainty_guided"],
