@@ -3,8 +3,8 @@
 A recipe has the form of a preset: a mapping under a method's name is for that method only. Settings
 that are given explicitly win over it.
 
-`image` was chosen on shifts of handwritten digits (docs/tuning.md). The others are provisional: they
-are not chosen on synthetic shifts yet.
+`image` was chosen on shifts of handwritten digits (docs/tuning.md). The others are provisional:
+they are not chosen on synthetic shifts yet.
 """
 
 from __future__ import annotations
