@@ -64,7 +64,7 @@ def test_readme_states_the_measured_step_cost():
     )
     readme = " ".join((ROOT / "README.md").read_text().split())
     assert f"costs {row['ratio_to_own_erm']:.1f} times an ERM step" in readme
-    assert f"costs {cost['predict_and_score_ratio']:.1f} times prediction" in readme
+    assert f"costs {cost['predict_and_score_ratio']:.2f} times prediction" in readme
 
 
 def test_readme_picture_shows_the_published_results(monkeypatch):
