@@ -9,8 +9,8 @@ and both train together in turns, so that other load affects both sides; a ratio
 turns. `ratio_without_exchanges` is that of two processes that train apart at the same time: what
 the machine allows. `cpu_of_exchanges` is the CPU time that sharing a step adds to that of the same
 samples alone; it depends little on other load. `max_weight_difference` is between weights after 20
-steps of two processes with half of every batch each and of one process. `bytes_per_step` is what a
-process averages with the others.
+steps of SGD of two processes with half of every batch each and of one process; `weight_differences`
+has Adam too, with 32 and 64 bits. `bytes_per_step` is what a process averages with the others.
 Grids and scoring are those of `benchmarks/cluster_cost.py`.
 """
 
@@ -53,15 +53,21 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "uncertainty_guided, second order": {"meta": "second"},
     "erm": {},
 }
+# Adam divides by the size of a gradient, so it follows the rounding of gradients that are almost 0.
+OPTIMIZERS: dict[str, dict[str, Any]] = {
+    "sgd": {"optimizer": "sgd", "lr": 0.05},
+    "adam": {},
+    "adam, 64 bits": {"double": True},
+}
 
 
-def make(name: str, optimizer: str = "adam") -> Method:
+def make(name: str, **settings: Any) -> Method:
     torch.manual_seed(0)
     if name == "erm":
-        return ERM(DigitsNet(), optimizer=optimizer)
+        return ERM(DigitsNet(), **settings)
     return UncertaintyGuided(
         DigitsNet(), sites=["conv1"], embedding="fc2", draws=2, warmup=0, adversary=None,
-        optimizer=optimizer, **SETTINGS[name],
+        **{**SETTINGS[name], **settings},
     )  # fmt: skip
 
 
@@ -126,15 +132,16 @@ def time_in_turns(name: str, turns: int, steps: int) -> dict[str, Any]:
     }
 
 
-def weight_difference(name: str, steps: int) -> float:
+def weight_difference(name: str, steps: int, double: bool = False, **settings: Any) -> float:
     """Return the largest difference to the weights of one process with the same batches."""
     nets = []
     ranks: Ranks
     for ranks in (ALONE, Processes(torch.device("cpu"))):
-        net = make(name)
+        net = make(name, **settings)
+        net = net.double() if double else net
         torch.manual_seed(1)
         updates = Updates(net, LoopSettings(steps=steps), processes=ranks)
-        take_steps(updates, random_batches(steps, BATCH))
+        take_steps(updates, random_batches(steps, 16 if double else BATCH))
         nets.append(dict(net.state_dict()))
     one, other = nets
     return max(float((one[n].double() - other[n].double()).abs().max()) for n in one)
@@ -149,7 +156,13 @@ def work(rank: int, port: int, quick: bool, answers: SimpleQueue[Any]) -> None:
     dist.init_process_group("gloo", address, rank=rank, world_size=PROCESSES)
     turns, steps = (1, 1) if quick else (5, 5)
     rows = [time_in_turns(name, turns, steps) for name in SETTINGS]
-    checked = {name: weight_difference(name, 2 if quick else CHECKED_STEPS) for name in SETTINGS}
+    checked = {
+        optimizer: {
+            name: weight_difference(name, 2 if quick else CHECKED_STEPS, **settings)
+            for name in SETTINGS
+        }
+        for optimizer, settings in OPTIMIZERS.items()
+    }
     dist.destroy_process_group()
     if rank == 0:
         answers.put((rows, checked))
@@ -171,7 +184,7 @@ def measure_training(quick: bool) -> dict[str, Any]:
         process.join()
     return {
         "throughput_ratio": rows[0]["ratio"],
-        "max_weight_difference": max(checked.values()),
+        "max_weight_difference": max(checked["sgd"].values()),
         "bytes_per_step": rows[0]["bytes_per_step"],
         "training": rows,
         "weight_differences": checked,

@@ -76,10 +76,12 @@ class Processes(RowShare):
         # One buffer, and behind it for each tensor in how many processes it is there.
         dtype = torch.float64 if any(t.dtype == torch.float64 for t in like) else torch.float32
         sizes = [t.numel() for t in like]
-        flat = torch.zeros(sum(sizes) + len(like), dtype=dtype, device=like[0].device)
+        flat = torch.empty(sum(sizes) + len(like), dtype=dtype, device=like[0].device)
         *parts, present = flat.split([*sizes, len(like)])
         for part, value in zip(parts, values, strict=True):
-            if value is not None:
+            if value is None:
+                part.zero_()
+            else:
                 torch.mul(value.reshape(-1), self.own / self.total, out=part)
         present.copy_(torch.tensor([float(value is not None) for value in values]))
         self.all_reduce(flat)
