@@ -43,6 +43,13 @@ def test_callback_calibrates_after_fit_and_scores_in_predict(tmp_path, monkeypat
         assert verdict.score == pytest.approx(expected.score)
         assert verdict.predicted_accuracy == pytest.approx(expected.predicted_accuracy)
 
+    # Batches of samples without labels: a tensor, or a list of one.
+    x = loaders[0].dataset.tensors[0][:8]
+    for batch in (x, [x], (x,)):
+        callback.on_predict_start(names["trainer"], module)
+        callback.on_predict_batch_end(names["trainer"], module, None, batch, 0)
+        assert torch.allclose(callback.scores[0], callback.net.uncertainty(x), atol=1e-6)
+
     # The same thresholds as a calibration by hand on the same data.
     train, held_out = DataLoader(samples(256), 64), DataLoader(samples(256), 64)
     saving = UnseenCallback(

@@ -20,6 +20,7 @@ from unseen.detection.verdict import RATE, TOLERANCE, Verdict, judge, judge_scor
 from unseen.errors import UnseenError
 from unseen.methods import ERM
 from unseen.nn.batch import Batch
+from unseen.nn.inputs import inputs
 from unseen.nn.tensor_files import read_tensors
 from unseen.training.checkpoint import MODEL, load_method
 from unseen.training.fit import calibrate, check_method
@@ -212,9 +213,9 @@ class UnseenCallback(Callback):
 def _inputs(batch: Any) -> Any:
     """Return the inputs of a batch for prediction, with or without labels."""
     if isinstance(batch, Tensor):
-        return batch
+        return inputs(batch)
     if isinstance(batch, list | tuple) and len(batch) == 1:
-        return batch[0]
+        return inputs(batch[0])
     return Batch.of(batch).x
 
 
