@@ -22,7 +22,7 @@ BEST: dict[str, Any] = {
     **RECIPES["image"].preset,
     "augment": [*RECIPES["image"].settings["augment"], [AFFINE, "texture"]],
     "views": 4,
-    "steps": 5000,
+    "steps": 4000,
     "batch_size": 32,
     "uncertainty_guided": {
         **RECIPES["image"].settings["uncertainty_guided"],

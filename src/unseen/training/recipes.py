@@ -45,7 +45,7 @@ RECIPES: dict[str, Recipe] = {
             "images (N, C, H, W) in 0..1",
             "erm",
             {
-                "lr": 3e-4,
+                "lr": 1e-3,
                 "ema": 0.995,
                 "augment": [[], [AFFINE, {"name": "randconv", "share": 1.0}],
                             [AFFINE, "random_kernel"]],
