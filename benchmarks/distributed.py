@@ -128,7 +128,7 @@ def time_in_turns(name: str, turns: int, steps: int) -> dict[str, Any]:
         "cpu_of_exchanges": statistics.median(
             b / a - 1 for a, b in zip(computed["alone"], computed["together"], strict=True)
         ),
-        "bytes_per_step": together.bytes_sent // together.steps,
+        "bytes_per_step": together.bytes_averaged // together.steps,
     }
 
 

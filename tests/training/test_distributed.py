@@ -6,6 +6,7 @@ import io
 import logging
 import multiprocessing
 import os
+import signal
 import socket
 
 import pytest
@@ -19,7 +20,8 @@ from torch.utils.data.distributed import DistributedSampler
 import unseen
 from unseen import METHODS, UnseenError
 from unseen.methods import Adversary, LossWeights, Noise
-from unseen.training.distributed import LostProcess
+from unseen.training import shared_memory
+from unseen.training.distributed import LostProcess, Processes
 
 QUICK = {
     "uncertainty_guided": {"warmup": 2, "adversary": Adversary(rounds=2, steps=2), "draws": 2},
@@ -134,6 +136,120 @@ def test_processes_have_the_weights_losses_and_calibration_of_one(alone, size):
             assert distance(weights, expected) < 1e-5, name
             assert losses == pytest.approx(expected_losses, abs=1e-5), name
             assert distance(detector, expected_detector) < 1e-5, name
+
+
+ADAM = {
+    "erm": ("erm", {}, {}, False),
+    "first order": CASES["first order"],
+    "second order": CASES["second order"],
+}
+
+
+def with_adam(rank, steps=40):
+    """Train with Adam, in 64 bits: it amplifies rounding, of which little is left then."""
+    loader = DataLoader(TensorDataset(images().tensors[0].double(), images().tensors[1]), 12)
+    found = {}
+    for name, (method, settings, _, _) in ADAM.items():
+        torch.manual_seed(0)
+        chosen = {"lr": 1e-2, **QUICK.get(method, {}), **settings}
+        net = METHODS[method](TinyNet(), sites=["conv1"], embedding="fc1", **chosen).double()
+        assert isinstance(net.model_optimizer, torch.optim.Adam)
+        found[name] = fit(ADAM[name], steps, net=net, loader=loader)[0]
+    return found
+
+
+def test_adam_in_64_bits_has_the_weights_of_one_process():
+    expected = with_adam(0)
+    for answer in processes(2, with_adam):
+        for name, weights in answer.items():
+            assert distance(weights, expected[name]) < 1e-11, name
+
+
+# ---- how gradients are exchanged
+
+
+def averages(rank, on_one_machine=True, dtype=torch.float32):
+    """Average gradients a few times, also larger ones and some that not every process has."""
+    group = Processes(torch.device("cpu"))
+    group.on_one_machine = on_one_machine
+    group.set_rows([3, 1, 4][: group.size])
+    g = torch.Generator().manual_seed(rank)
+    found = []
+    for width in (5, 5, 400, 7):
+        like = [torch.empty(3, width, dtype=dtype), torch.empty(2), torch.empty(1)]
+        values = [torch.randn(t.shape, generator=g, dtype=t.dtype) for t in like]
+        found += group.average([values[0], values[1] if rank else None, None], like)
+    return found, group.slots is not None, group.bytes_averaged
+
+
+def equal(one, other):
+    return all(
+        (a is None and b is None) or torch.equal(a, b) for a, b in zip(one, other, strict=True)
+    )
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux")
+def test_shared_memory_gives_the_averages_of_all_reduce(size, dtype):
+    shared = processes(size, averages, True, dtype)
+    reduced = processes(size, averages, False, dtype)
+    assert all(used for _, used, _ in shared) and not any(used for _, used, _ in reduced)
+    assert len({sent for _, _, sent in (*shared, *reduced)}) == 1
+    first = shared[0][0]
+    assert sum(t is None for t in first) == 4 and all(t.dtype == dtype for t in first[::3])
+    assert all(equal(found, first) for found, _, _ in shared)  # the same bits
+    for a, b in zip(first, reduced[0][0], strict=True):
+        assert a is b is None or torch.allclose(a, b, rtol=1e-6, atol=1e-6)
+
+
+def averages_kept(rank):
+    group = Processes(torch.device("cpu"))
+    group.set_rows([1, 1])
+    like = [torch.empty(1000)]
+    first = group.average([torch.full((1000,), float(rank))], like)[0]
+    for _ in range(4):
+        group.average([torch.full((1000,), 7.0)], like)
+    return first
+
+
+def test_averages_are_not_overwritten_by_later_ones():
+    assert all(bool((t == 0.5).all()) for t in processes(2, averages_kept))
+
+
+def hindered(rank, obstacle):
+    if obstacle == "little memory":
+
+        def fail(*args):
+            raise OSError(28, "No space left on device")
+
+        os.posix_fallocate = fail
+    elif obstacle == "another machine":
+        shared_memory._machine = lambda: ("host", str(rank))
+    elif obstacle == "another container" and rank == 1:
+        shared_memory._open = lambda *_: None
+    elif obstacle == "another system":
+        shared_memory._machine = lambda: None
+    return averages(rank)
+
+
+@pytest.mark.parametrize(
+    "obstacle", ["little memory", "another machine", "another container", "another system"]
+)
+def test_processes_that_cannot_share_memory_use_all_reduce(obstacle):
+    expected, _, _ = processes(2, averages, False)[0]
+    for found, used, _ in processes(2, hindered, obstacle):
+        assert not used and equal(found, expected)
+
+
+def test_memory_of_another_file_is_not_opened(tmp_path):
+    path = tmp_path / "other"
+    path.write_bytes(bytes(4096))
+    found = path.stat()
+    assert shared_memory._open((str(path), found.st_dev, found.st_ino), 4096) is not None
+    assert shared_memory._open((str(path), found.st_dev, found.st_ino + 1), 4096) is None
+    assert shared_memory._open((str(path), found.st_dev, found.st_ino), 8192) is None
+    assert shared_memory._open((str(tmp_path / "none"), 0, 0), 4096) is None
 
 
 def uneven(rank):
@@ -290,26 +406,31 @@ def test_a_checkpoint_resumes_with_another_number_of_processes(tmp_path):
         assert seen[0] == 5 and distance(weights, expected) < 1e-5
 
 
-def dying(rank):
+def dying(rank, moment):
     def stop(step, logs):
         if rank == 1 and step == 2:
-            os._exit(1)
+            if moment == "after a step":
+                os.kill(os.getpid(), signal.SIGKILL)
+            shared_memory.SharedSlots.sum = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 
     return fit(CASES["first order"], 20, on_step=stop)
 
 
-def test_a_process_that_dies_ends_the_others_with_a_message():
+@pytest.mark.parametrize("moment", ["after a step", "before a sum"])
+def test_a_process_that_dies_ends_the_others_with_a_message(moment):
     context = multiprocessing.get_context("fork")
     answer = context.SimpleQueue()
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
     both = [
-        context.Process(target=_work, args=(rank, 2, port, answer, dying, ())) for rank in (0, 1)
+        context.Process(target=_work, args=(rank, 2, port, answer, dying, (moment,)))
+        for rank in (0, 1)
     ]
     for process in both:
         process.start()
     text = torch.load(io.BytesIO(answer.get()))
     for process in both:
         process.join(60)
-    assert text.startswith(LostProcess.__name__) and "another process" in text
+    expected = LostProcess.__name__ if moment == "after a step" else "UnseenError: step 3: "
+    assert text.startswith(expected) and "another process of this training has ended" in text

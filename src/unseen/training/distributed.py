@@ -28,6 +28,7 @@ from unseen.api import Batch, Method
 from unseen.errors import UnseenError
 from unseen.nn.ranks import ALONE, Ranks, RowShare, Weigh, shared_by
 from unseen.nn.synchronized import normalizes_batches, synchronized
+from unseen.training.shared_memory import SharedSlots, open_slots
 
 log = logging.getLogger("unseen")
 
@@ -44,7 +45,9 @@ class Processes(RowShare):
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.device = device
         self.counts = [1] * self.size  # rows of each process
-        self.bytes_sent = 0  # in all-reduces of gradients, by this process
+        self.slots: SharedSlots | None = None  # for gradients, on one machine
+        self.on_one_machine = True  # until it is known
+        self.bytes_averaged = 0
         self.averaged: set[int] = set()  # optimizers whose gradients are averaged in this step
         self.steps = 0
 
@@ -75,22 +78,36 @@ class Processes(RowShare):
             return list(values)
         # One buffer, and behind it for each tensor in how many processes it is there.
         dtype = torch.float64 if any(t.dtype == torch.float64 for t in like) else torch.float32
-        sizes = [t.numel() for t in like]
-        flat = torch.empty(sum(sizes) + len(like), dtype=dtype, device=like[0].device)
-        *parts, present = flat.split([*sizes, len(like)])
+        sizes, device = [*(t.numel() for t in like), len(like)], like[0].device
+        count = sum(sizes)
+        slots = self.shared_slots(count * dtype.itemsize, device)
+        own = slots.slot(count, dtype) if slots else torch.empty(count, dtype=dtype, device=device)
+        *parts, present = own.split(sizes)
         for part, value in zip(parts, values, strict=True):
             if value is None:
                 part.zero_()
             else:
                 torch.mul(value.reshape(-1), self.own / self.total, out=part)
         present.copy_(torch.tensor([float(value is not None) for value in values]))
-        self.all_reduce(flat)
-        self.bytes_sent += flat.numel() * flat.element_size()
-        there = present.tolist()
+        if slots:
+            total = slots.sum(count, dtype)
+        else:
+            self.all_reduce(total := own)
+        self.bytes_averaged += total.nbytes
+        *parts, present = total.split(sizes)
         return [
-            part.view(t.shape).to(t.dtype) if n else None
-            for part, t, n in zip(parts, like, there, strict=True)
+            part.view(t.shape).to(t.dtype) if there else None
+            for part, t, there in zip(parts, like, present.tolist(), strict=True)
         ]
+
+    def shared_slots(self, nbytes: int, device: torch.device) -> SharedSlots | None:
+        """Return memory that all processes see; None if they are not on one machine."""
+        if device.type != "cpu" or not self.on_one_machine:
+            return None
+        if self.slots is None or self.slots.nbytes < nbytes:
+            self.slots = open_slots(nbytes, self.rank, self.from_all, self.meet)
+            self.on_one_machine = self.slots is not None
+        return self.slots
 
     def average_gradients(self, optimizer: Optimizer, *_: Any) -> None:
         if id(optimizer) in self.averaged:
@@ -181,6 +198,10 @@ class Processes(RowShare):
         """Add the tensors of all processes, in place."""
         with _explained():
             dist.all_reduce(t)
+
+    def meet(self) -> None:
+        """Wait until all processes are here."""
+        self.all_reduce(torch.zeros(1, device=self.device))
 
     def exchange(self, *values: float) -> list[list[float]]:
         """Return the numbers of every process."""
