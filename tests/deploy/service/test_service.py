@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 import json
 import threading
 import time
@@ -154,6 +155,10 @@ def test_answer_on_an_open_connection_is_sent_at_once(client):
         seconds.append(time.perf_counter() - start)
     connection.close()
     assert sorted(seconds)[15] < 0.03  # a quarter of them; others may wait for a processor
+
+
+def test_imported_modules_are_left_out_of_garbage_collections_while_it_runs(client):
+    assert gc.get_freeze_count() > 10_000
 
 
 def test_shift_raises_an_alarm_for_its_domain_only(client, webhook):
