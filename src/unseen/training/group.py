@@ -42,6 +42,10 @@ def process_group(device: str = "auto") -> Iterator[bool]:
     if not dist.is_available() or dist.is_initialized() or not started_by_torchrun():
         yield not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
         return
+    # Its functions take the group that is there when they are imported as their default, and what
+    # trains imports it: a group that they hold outlives its end, and its threads abort the process.
+    from torch.distributed import nn  # noqa: F401
+
     on_gpu = pick_device(device).type == "cuda"
     if on_gpu:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
