@@ -6,6 +6,7 @@ import json
 import shutil
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -140,3 +141,11 @@ def test_rows_are_compared_with_the_first_row_of_the_grid(grid_file, finished_gr
     shutil.rmtree(tmp_path / "runs/erm-default-seed1")
     write_tables(read_grid(grid_file))
     assert "paired by seed" not in (tmp_path / "results/table.md").read_text()
+
+
+@pytest.mark.parametrize("field", ["runs", "results"])
+def test_folder_that_cannot_be_written_is_an_error_before_training(grid_file, tmp_path, field):
+    (tmp_path / "file").write_text("not a folder")
+    grid = replace(read_grid(grid_file), **{field: tmp_path / "file/inside"})
+    with pytest.raises(UnseenError, match=rf"{field} = .*inside: .*file is not a folder; name an"):
+        run_grid(grid, quiet=True)

@@ -16,6 +16,7 @@ from unseen import UnseenError
 from unseen.experiments.grid import read_grid
 from unseen.experiments.tuning.shifts import ShiftedSource, tuning_task, tuning_word
 from unseen.experiments.tuning.space import corners, read_space, settings_from
+from unseen.experiments.tuning.study import Search
 from unseen.experiments.tuning.tune import tune
 
 pytest.importorskip("optuna")
@@ -201,3 +202,13 @@ def test_space_reads_nested_names_and_whole_numbers(tmp_path):
         "noise": {"per": "channel", "scale": 2.0},
         "meta": None,
     }
+
+
+@pytest.mark.parametrize("keep", [0.5, 0.0])
+def test_damaged_study_is_named(tmp_path, keep):
+    search = Search(tmp_path, {"less_is_better": False, "seed": 0})
+    search.open()
+    content = (tmp_path / "study.db").read_bytes()
+    (tmp_path / "study.db").write_bytes(content[: int(keep * len(content))] or b"no database" * 99)
+    with pytest.raises(UnseenError, match=r"study\.db is damaged .*in another --out"):
+        search.open()

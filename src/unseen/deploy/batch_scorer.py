@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, reduce
 from os import PathLike
@@ -140,7 +141,8 @@ def sums_of(seen: Seen, numbers: Array) -> Sums:
     if numbers.shape != (seen.n,) or not np.issubdtype(numbers.dtype, np.integer):
         raise UnseenError(
             f"the numbers of {seen.n} samples must be {seen.n} whole numbers, not an array of "
-            f"{numbers.dtype} and shape {numbers.shape}"
+            f"{numbers.dtype} and shape {numbers.shape}: name with sums_by=... a column of "
+            "whole numbers that differ between the samples of a domain"
         )
     order = np.argsort(numbers, kind="stable")
     return Sums.of(seen.take(order), numbers[order])
@@ -158,7 +160,7 @@ def sums_from_bytes(data: bytes) -> Sums:
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
             return Sums.from_arrays(dict(arrays))
-    except (OSError, ValueError, KeyError, EOFError) as error:
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise UnseenError(f"these bytes are not the sums of a batch: {error}") from error
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from unseen.errors import UnseenError
 from unseen.experiments.evaluate import SUBSAMPLE_METRIC, evaluate
 from unseen.experiments.grid import Grid, PlannedRun, labelled_targets, plan_runs
 from unseen.experiments.published_runs import check_nothing_lost
@@ -44,6 +46,8 @@ def run_grid(
     runner = runner or LocalRunner(workers)
     runs = plan_runs(grid)
     _check_published_kept(grid, runs)  # also before hours of training
+    for field, folder in (("runs", grid.runs), ("results", grid.results)):
+        _check_is_writable(grid.path, field, folder)
     jobs = [_job(grid, run) for run in runs]
     pending = [run for run, job in zip(runs, jobs, strict=True) if job.state == "waiting"]
     for warning in dict.fromkeys(f"{run.row.label}: {w}" for run in pending for w in run.warnings):
@@ -146,6 +150,14 @@ def _facts(grid: Grid) -> dict[str, Any]:
             for task in tasks
         },
     }
+
+
+def _check_is_writable(grid: Path, field: str, folder: Path) -> None:
+    """Raise if the folder, or the first one above it that is there, cannot be written."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        why = "cannot be written" if there.is_dir() else "is not a folder"
+        raise UnseenError(f"{grid}: {field} = {folder}: {there} {why}; name another folder")
 
 
 def _check_published_kept(grid: Grid, runs: Sequence[PlannedRun]) -> None:

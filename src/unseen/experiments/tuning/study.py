@@ -7,7 +7,9 @@ was killed and resumed draws what it would have drawn without the kill, with one
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,22 @@ def load_optuna() -> Any:
     return optuna
 
 
+def _check_is_database(path: Path) -> None:
+    """Raise if the file is there and SQLite cannot read all of it."""
+    if not path.is_file():
+        return
+    try:
+        with closing(sqlite3.connect(path)) as database:
+            found = str(database.execute("PRAGMA quick_check(1)").fetchone()[0])
+    except sqlite3.DatabaseError as error:
+        found = str(error)
+    if found != "ok":
+        raise UnseenError(
+            f"{path} is damaged ({found.splitlines()[0]}): restore it from a copy, or search again "
+            "in another --out"
+        )
+
+
 @dataclass(frozen=True)
 class Search:
     """A search in a folder."""
@@ -43,6 +61,7 @@ class Search:
     def open(self) -> Any:
         """Open or create the study; raise if the folder holds another search."""
         optuna = load_optuna()
+        _check_is_database(self.folder / STUDY)
         study = optuna.create_study(
             storage=f"sqlite:///{(self.folder / STUDY).absolute()}",
             study_name=NAME,
