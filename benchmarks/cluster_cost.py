@@ -1,6 +1,7 @@
 """Cost of running on Ray: a grid against the local runner, scoring with 2 workers against 1.
 
     python benchmarks/cluster_cost.py [--repeats 2] [--samples 20000] [--json]
+    python benchmarks/cluster_cost.py --only grids
 
 Ray is started before anything is timed; the time of the start is printed alone. Grids of 8 short
 runs are run in turn by both runners, two runs at a time. Samples are scored by `BatchScorer` in
@@ -152,8 +153,8 @@ def measure_cost(path: Path, x: np.ndarray, repeats: int) -> dict[str, Any]:
     }
 
 
-def measure(repeats: int, samples: int, steps: int) -> dict[str, Any]:
-    """Return all figures."""
+def measure(repeats: int, samples: int, steps: int, only: str | None) -> dict[str, Any]:
+    """Return the figures of grids, of scoring, or all."""
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         x = export_digits(root / "model.onnx")
@@ -162,13 +163,13 @@ def measure(repeats: int, samples: int, steps: int) -> dict[str, Any]:
         started = time.perf_counter() - start
         print(f"Ray started in {started:.1f} s", file=sys.stderr, flush=True)
         try:
-            return {
-                "load": os.getloadavg()[0],
-                "ray_start_seconds": started,
-                **measure_grids(repeats, steps, root),
-                **measure_scoring(ray, root / "model.onnx", samples, repeats + 1),
-                **measure_cost(root / "model.onnx", x, repeats),
-            }
+            found = {"load": os.getloadavg()[0], "ray_start_seconds": started}
+            if only != "scoring":
+                found |= measure_grids(repeats, steps, root)
+            if only != "grids":
+                found |= measure_scoring(ray, root / "model.onnx", samples, repeats + 1)
+                found |= measure_cost(root / "model.onnx", x, repeats)
+            return found
         finally:
             ray.shutdown()
 
@@ -178,10 +179,11 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--samples", type=int, default=20_000)
     parser.add_argument("--steps", type=int, default=100, help="of each of the 8 runs")
+    parser.add_argument("--only", choices=["grids", "scoring"], help="one of the two parts")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    result = measure(args.repeats, args.samples, args.steps)
+    result = measure(args.repeats, args.samples, args.steps, args.only)
     if args.json:
         print(json.dumps(result, indent=2))
         return

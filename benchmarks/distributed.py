@@ -1,7 +1,8 @@
 """Two processes against one: training, grids on Ray, scoring.
 
     python benchmarks/distributed.py --json > results/distributed/distributed.json
-    python benchmarks/distributed.py --only training
+    python benchmarks/distributed.py --json --only training > training.json
+    python benchmarks/distributed.py --json --only grids --add training.json > two_parts.json
     python benchmarks/distributed.py --quick
 
 Training: the backbone of digits, 64 samples and one thread a process, gloo. Process 0 trains alone
@@ -10,7 +11,9 @@ turns. `ratio_without_exchanges` is that of two processes that train apart at th
 the machine allows. `cpu_of_exchanges` is the CPU time that sharing a step adds to that of the same
 samples alone; it depends little on other load. `max_weight_difference` is between weights after 20
 steps of SGD of two processes with half of every batch each and of one process; `weight_differences`
-has Adam too, with 32 and 64 bits. `bytes_per_step` is what a process averages with the others.
+has Adam too, and 64 bits. `amplified_rounding` is what one process has of it: the difference to its
+own weights when it starts from weights that are moved by 6e-8 of their size, half a unit in the
+last place. `bytes_per_step` is what a process averages with the others.
 Grids and scoring are those of `benchmarks/cluster_cost.py`.
 """
 
@@ -53,12 +56,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "uncertainty_guided, second order": {"meta": "second"},
     "erm": {},
 }
-# Adam divides by the size of a gradient, so it follows the rounding of gradients that are almost 0.
+SGD = {"optimizer": "sgd", "lr": 0.05}
 OPTIMIZERS: dict[str, dict[str, Any]] = {
-    "sgd": {"optimizer": "sgd", "lr": 0.05},
+    "sgd": SGD,
+    "sgd, 64 bits": {**SGD, "double": True},
     "adam": {},
     "adam, 64 bits": {"double": True},
 }
+ROUNDING = 6e-8  # of a weight, 32 bits
 
 
 def make(name: str, **settings: Any) -> Method:
@@ -132,19 +137,31 @@ def time_in_turns(name: str, turns: int, steps: int) -> dict[str, Any]:
     }
 
 
-def weight_difference(name: str, steps: int, double: bool = False, **settings: Any) -> float:
-    """Return the largest difference to the weights of one process with the same batches."""
+def weight_differences(
+    name: str, steps: int, double: bool = False, **settings: Any
+) -> tuple[float, float | None]:
+    """Return the largest differences to the weights of one process with the same batches.
+
+    The first is that of all processes, the second, with 32 bits, of one from moved weights.
+    """
     nets = []
-    ranks: Ranks
-    for ranks in (ALONE, Processes(torch.device("cpu"))):
+    together = Processes(torch.device("cpu"))
+    for side in ("alone", "together") if double else ("alone", "together", "moved"):
         net = make(name, **settings)
         net = net.double() if double else net
         torch.manual_seed(1)
+        if side == "moved":
+            with torch.no_grad():
+                for p in net.model.parameters():
+                    p.mul_(1 + ROUNDING * torch.randn(p.shape))
+            torch.manual_seed(1)
+        ranks: Ranks = together if side == "together" else ALONE
         updates = Updates(net, LoopSettings(steps=steps), processes=ranks)
         take_steps(updates, random_batches(steps, 16 if double else BATCH))
-        nets.append(dict(net.state_dict()))
-    one, other = nets
-    return max(float((one[n].double() - other[n].double()).abs().max()) for n in one)
+        nets.append({n: t.double() for n, t in net.state_dict().items()})
+    one, *others = nets
+    found = [max(float((one[n] - other[n]).abs().max()) for n in one) for other in others]
+    return found[0], None if double else found[1]
 
 
 def work(rank: int, port: int, quick: bool, answers: SimpleQueue[Any]) -> None:
@@ -158,7 +175,7 @@ def work(rank: int, port: int, quick: bool, answers: SimpleQueue[Any]) -> None:
     rows = [time_in_turns(name, turns, steps) for name in SETTINGS]
     checked = {
         optimizer: {
-            name: weight_difference(name, 2 if quick else CHECKED_STEPS, **settings)
+            name: weight_differences(name, 2 if quick else CHECKED_STEPS, **settings)
             for name in SETTINGS
         }
         for optimizer, settings in OPTIMIZERS.items()
@@ -184,16 +201,26 @@ def measure_training(quick: bool) -> dict[str, Any]:
         process.join()
     return {
         "throughput_ratio": rows[0]["ratio"],
-        "max_weight_difference": max(checked["sgd"].values()),
+        "max_weight_difference": max(found for found, _ in checked["sgd"].values()),
         "bytes_per_step": rows[0]["bytes_per_step"],
         "training": rows,
-        "weight_differences": checked,
+        "weight_differences": {
+            optimizer: {name: found for name, (found, _) in of_methods.items()}
+            for optimizer, of_methods in checked.items()
+        },
+        "amplified_rounding": {
+            optimizer: {name: found for name, (_, found) in of_methods.items()}
+            for optimizer, of_methods in checked.items()
+            if "64 bits" not in optimizer
+        },
     }
 
 
-def measure_cluster(quick: bool) -> dict[str, Any]:
+def measure_cluster(quick: bool, only: str | None) -> dict[str, Any]:
     sizes = ["--repeats", "1", "--samples", "2048", "--steps", "5"] if quick else []
     command = [sys.executable, str(GRIDS_AND_SCORING), "--json", *sizes]
+    if only is not None:
+        command += ["--only", only]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -204,22 +231,33 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
-    parser.add_argument("--only", choices=["training", "cluster"], help="one of the two parts")
+    parser.add_argument(
+        "--only", choices=["training", "grids", "scoring"], help="one of the three parts"
+    )
+    parser.add_argument("--add", type=Path, help="a document to which this part is added")
     parser.add_argument("--quick", action="store_true", help="few steps, to see that it runs")
     args = parser.parse_args()
     result: dict[str, Any] = {
         "processes": PROCESSES,
-        "command": f"python {' '.join(sys.argv)}",
-        "commit": commit_here(),
         "machine": f"{processor()}, {platform.platform()}",
         "cores": os.cpu_count(),
         "torch": torch.__version__,
-        "load": os.getloadavg()[0],
+        "parts": [],
     }
-    if args.only != "cluster":
+    if args.add is not None:
+        result |= json.loads(args.add.read_text())
+    result["parts"].append(
+        {
+            "command": f"python {' '.join(sys.argv)}",
+            "commit": commit_here(),
+            "load": os.getloadavg()[0],
+        }
+    )
+    if args.only in (None, "training"):
         result |= measure_training(args.quick)
     if args.only != "training":
-        result |= {n: v for n, v in measure_cluster(args.quick).items() if n != "load"}
+        found = measure_cluster(args.quick, args.only)
+        result |= {name: value for name, value in found.items() if name != "load"}
     if args.json:
         print(json.dumps(result, indent=2))
         return
