@@ -116,6 +116,66 @@ def test_microbatches_count_ignored_labels_and_class_weights_as_the_batch_does(m
     assert distance(trained(5), trained(None)) < 1e-5
 
 
+UNLABELED = {
+    name: case for name, case in WITHOUT_NORM.items() if name not in ("jigen", "mixup", "features")
+}
+
+
+def partly_labeled():
+    """Images in batches of 12, of which the first 7 have the label that is ignored."""
+    x, y = images().tensors
+    return DataLoader(TensorDataset(x, y.where(torch.arange(36) % 12 > 6, -100)), 12)
+
+
+def with_ignored(_rank, names, steps=4, microbatch=None):
+    found = {}
+    for name in names:
+        method, settings, of_fit, norm = WITHOUT_NORM[name]
+        settings = {**settings, "class_weights": (1.0, 2.0, 0.5)} if name == "erm" else settings
+        case = (method, settings, of_fit, norm)
+        found[name] = fit(case, steps, loader=partly_labeled(), microbatch=microbatch)[0]
+    return found
+
+
+@pytest.mark.parametrize("microbatch", [1, 4])
+def test_microbatches_without_a_label_that_counts(microbatch):
+    expected = with_ignored(0, UNLABELED)
+    for name, weights in with_ignored(0, UNLABELED, microbatch=microbatch).items():
+        assert distance(weights, expected[name]) < 1e-5, name
+
+
+def test_processes_without_a_label_that_counts():
+    expected = with_ignored(0, UNLABELED)
+    for microbatch in (None, 2):
+        for answer in processes(2, with_ignored, UNLABELED, 4, microbatch):
+            assert not isinstance(answer, str), answer
+            for name, weights in answer.items():
+                assert distance(weights, expected[name]) < 1e-5, name
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "bce"])
+def test_batches_without_a_label_that_counts_are_refused_in_microbatches_too(loss):
+    y = torch.full((36,) if loss == "cross_entropy" else (36, 3), -100)
+    net = unseen.ERM(TinyNet(), loss=loss)
+    loader = DataLoader(TensorDataset(images().tensors[0], y), 12)
+    with pytest.raises(UnseenError, match="every label of this batch is the ignored one"):
+        unseen.fit(net, loader, 2, microbatch=4, progress=False)
+
+
+def test_microbatches_without_a_binary_label_that_counts():
+    y = torch.randint(2, (36, 3), generator=torch.Generator().manual_seed(0)).float()
+    y[torch.arange(36) % 12 < 7] = -100
+
+    def trained(microbatch):
+        torch.manual_seed(0)
+        net = unseen.ERM(TinyNet(), loss="bce", lr=1e-2)
+        loader = DataLoader(TensorDataset(images().tensors[0], y), 12)
+        unseen.fit(net, loader, 4, microbatch=microbatch, progress=False)
+        return {name: t.double() for name, t in net.state_dict().items()}
+
+    assert distance(trained(1), trained(None)) < 1e-5
+
+
 @pytest.mark.parametrize("meta", ["first", "second"])
 def test_microbatches_take_less_memory(meta):
     def peak(microbatch):
@@ -153,9 +213,10 @@ class Unaware(unseen.ERM):
         return {"loss": loss.detach()}
 
 
-def test_a_method_that_does_not_divide_its_batches_is_refused():
+@pytest.mark.parametrize("ball", [None, 0.05])  # inputs are attacked in microbatches
+def test_a_method_that_does_not_divide_its_batches_is_refused(ball):
     with pytest.raises(UnseenError, match=r"unaware does not divide its batches.*microbatches"):
-        fit(CASES["first order"], 4, net=Unaware(TinyNet()), microbatch=6)
+        fit(CASES["first order"], 4, net=Unaware(TinyNet()), microbatch=6, ball=ball)
 
 
 class Comparing(unseen.ERM):

@@ -22,9 +22,9 @@ from unseen.functional.losses import cross_entropy
 from unseen.methods.erm import ERM
 from unseen.nn.hooks import captured
 from unseen.nn.microbatches import Part
+from unseen.nn.objectives import balanced
 from unseen.nn.places import CONVS, named_layers, submodule
 from unseen.nn.probe import Probe, probe_model
-from unseen.nn.ranks import ranks
 
 NO_CONV = "par reads patches from a conv layer; this model runs none: use another method"
 
@@ -140,7 +140,7 @@ class PAR(ERM):
     def _local_loss(self, h: Tensor, y: Tensor) -> Tensor:
         logits = self.patch_classifier(h.movedim(1, -1)).movedim(-1, 1)
         loss = local_loss(logits, y, self.ignore_label)
-        return loss * ranks().balance(self._count, y) if ranks().weighted else loss
+        return balanced(loss, logits, y, self._count)
 
     def _count(self, y: Tensor) -> Tensor:
         return (y != self.ignore_label).sum()

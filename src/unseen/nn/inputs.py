@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from unseen.errors import SampleError, UnseenError
+from unseen.nn.ranks import ranks
 
 log = logging.getLogger("unseen")
 
@@ -228,7 +229,7 @@ def check_label_range(y: Tensor, classes: int, ignore: int = -100) -> Tensor:
 def check_targets(logits: Any, y: Tensor, ignore: int = -100) -> None:
     """Raise unless the labels are class indices that fit the logits, and one of them counts."""
     check_logits(logits)
-    if check_labels(logits, y, ignore).numel() == 0:
+    if check_labels(logits, y, ignore).numel() == 0 and not ranks().counts_elsewhere:
         raise UnseenError(f"every label of this batch is the ignored one ({ignore})")
 
 

@@ -48,15 +48,22 @@ class Microbatches:
     Args:
         size: samples in a part at most; None for one part.
         weighted: whether samples count differently in the mean loss, as with ignored labels.
+        counts: whether a label of the batch counts.
     """
 
     def __init__(
-        self, model: nn.Module, batch: Batch, size: int | None = None, weighted: bool = False
+        self,
+        model: nn.Module,
+        batch: Batch,
+        size: int | None = None,
+        weighted: bool = False,
+        counts: bool = False,
     ) -> None:
         self.model, self.batch, self.outer = model, batch, ranks()
         if isinstance(self.outer, Microbatch):  # a part is not divided again
             size = None
         self.weighted = weighted or self.outer.weighted
+        self.counts = counts or self.outer.counts_elsewhere
         rows, most = len(batch.y), self.outer.most_rows(len(batch.y))
         parts = 1 if size is None else -(-most // size)
         if parts > rows:
@@ -129,6 +136,7 @@ class Microbatch(RowShare):
         super().__init__(offset + rows.start, rows.stop - rows.start, total)
         self.whole, self.rows = whole, rows
         self.rank, self.size, self.weighted = outer.rank, outer.size, whole.weighted
+        self.counts_elsewhere = whole.counts
 
     def sum(self, t: Tensor) -> Tensor:
         return self.whole.outer.sum(t)
@@ -157,7 +165,7 @@ class Microbatch(RowShare):
         whole = self.whole
         repeats = len(y) / self.own  # y may be repeated for each draw
         own, all_rows = weigh(y) / repeats, weigh(whole.batch.y)
-        within = own * len(whole.batch.y) / (all_rows * self.own)
+        within = own * len(whole.batch.y) / (all_rows * self.own) if all_rows else 0.0
         return within * whole.outer.balance(weigh, whole.batch.y)
 
 
@@ -177,14 +185,15 @@ class DividesBatches:
         size, objective = self._microbatch, self.objective
         if size is None:
             return Microbatches(self.model, batch)
-        weighted = objective.class_weights is not None or bool((batch.y == objective.ignore).any())
+        ignored = batch.y == objective.ignore
+        weighted = objective.class_weights is not None or bool(ignored.any())
         if self.regroups_samples and (weighted or ranks().size > 1):
             raise UnseenError(
                 f"{self.name} regroups the samples of a batch, which microbatch divides in one "
                 "process only, and without ignored labels and class weights: leave microbatch out, "
                 "and choose a smaller batch size"
             )
-        return Microbatches(self.model, batch, size, weighted)
+        return Microbatches(self.model, batch, size, weighted, not bool(ignored.all()))
 
     @contextmanager
     def dividing(self, size: int) -> Iterator[None]:

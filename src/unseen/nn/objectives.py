@@ -21,7 +21,7 @@ from unseen.functional.losses import cross_entropy
 from unseen.functional.mixup import mix_targets, mixed_loss, smooth_binary
 from unseen.nn.calls import Output, logits_from
 from unseen.nn.inputs import check_targets, warn_of_probabilities
-from unseen.nn.ranks import ranks
+from unseen.nn.ranks import Weigh, ranks
 from unseen.nn.target_shapes import check_shapes, fit_shape
 from unseen.user_code import describe_error, describe_failure
 
@@ -29,6 +29,16 @@ LossName = Literal["cross_entropy", "bce", "mse", "huber"]
 LossFunction = Callable[[Tensor, Tensor], Tensor]  # (output, target) -> loss of each sample
 AnyLoss = LossName | LossFunction
 LOSSES: tuple[str, ...] = get_args(LossName)
+
+
+def balanced(loss: Tensor, output: Tensor, y: Tensor, weigh: Weigh) -> Tensor:
+    """Return the part of the own rows in the mean loss of all, given their mean loss."""
+    if not ranks().weighted:
+        return loss
+    factor = ranks().balance(weigh, y)
+    if ranks().counts_elsewhere and not weigh(y):  # a mean of no label is not a number
+        loss = (0 * output).sum()
+    return loss * factor
 
 
 class Objective(ABC):
@@ -60,15 +70,14 @@ class Objective(ABC):
 
     def mean(self, output: Tensor, y: Tensor) -> Tensor:
         """Return the mean loss; see `weight_of` for the part of one process."""
-        return self._balanced(self.per_sample(output, y).mean(), y)
+        return self._balanced(self.per_sample(output, y).mean(), output, y)
 
     def weight_of(self, y: Tensor) -> float | Tensor:
         """Return the sum of the weights by which these targets count in the mean loss."""
         return len(y)
 
-    def _balanced(self, loss: Tensor, y: Tensor) -> Tensor:
-        """Return the part of one process in the mean loss of all, given the mean of its rows."""
-        return loss * ranks().balance(self.weight_of, y) if ranks().weighted else loss
+    def _balanced(self, loss: Tensor, output: Tensor, y: Tensor) -> Tensor:
+        return balanced(loss, output, y, self.weight_of)
 
     def mixed(
         self, output: Tensor, y: Tensor, lam: Tensor, smoothing: Tensor, rho: float
@@ -124,7 +133,7 @@ class CrossEntropy(Objective):
 
     def mean(self, output: Tensor, y: Tensor) -> Tensor:
         loss = cross_entropy(output, y, self.ignore) if self.plain else self._loss(output, y)
-        return self._balanced(loss, y)
+        return self._balanced(loss, output, y)
 
     def weight_of(self, y: Tensor) -> float | Tensor:
         counted = y != self.ignore
@@ -141,7 +150,7 @@ class CrossEntropy(Objective):
     ) -> Tensor:
         if self.plain:
             loss = mixed_loss(output, y, lam, smoothing, rho, self.ignore)
-            return self._balanced(loss, y)
+            return self._balanced(loss, output, y)
         targets = torch.cat([y] * lam.shape[0])
         counted, classes = targets != self.ignore, output.shape[1]
         labels = targets.where(counted, 0)
@@ -150,13 +159,13 @@ class CrossEntropy(Objective):
         each = -(soft.to(output) * output.log_softmax(1)).sum(1)
         weight = self._weights(output)
         share = counted.to(each) if weight is None else counted * weight[labels]
-        return self._balanced((each * share).sum() / share.sum(), y)
+        return self._balanced((each * share).sum() / share.sum(), output, y)
 
     def paired(self, output: Tensor, y: Tensor, partner: Tensor, lam: float) -> Tensor:
         both = (y != self.ignore) & (partner != self.ignore)
         own, other = (self._loss(output, t.where(both, self.ignore), "sum") for t in (y, partner))
         loss = (lam * own + (1 - lam) * other) / both.sum().clamp(min=1)
-        return self._balanced(loss, y.where(both, self.ignore))
+        return self._balanced(loss, output, y.where(both, self.ignore))
 
     def _loss(self, output: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
         return F.cross_entropy(
@@ -178,6 +187,8 @@ class BinaryCrossEntropy(Objective):
         check_shapes(output, y, "labels")
         counted = y[y != self.ignore]
         if counted.numel() == 0:
+            if ranks().counts_elsewhere:
+                return
             raise UnseenError(f"every label of this batch is the ignored one ({self.ignore})")
         if counted.min() < 0 or counted.max() > 1 or counted.isnan().any():
             wrong = (y != self.ignore) & ~((y >= 0) & (y <= 1))
@@ -194,7 +205,7 @@ class BinaryCrossEntropy(Objective):
         y = fit_shape(y, output)
         counted = y != self.ignore
         losses = F.binary_cross_entropy_with_logits(output, y.where(counted, 0), reduction="none")
-        return self._balanced((losses * counted).sum() / counted.sum(), y)
+        return self._balanced((losses * counted).sum() / counted.sum(), output, y)
 
     def weight_of(self, y: Tensor) -> float | Tensor:
         return (y != self.ignore).sum()

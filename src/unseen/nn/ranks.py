@@ -22,6 +22,7 @@ class Ranks:
     rank, size = 0, 1
     divided = False  # whether a step sees some rows of the batch only
     weighted = False  # whether rows count differently, as with labels that are ignored
+    counts_elsewhere = False  # whether a label of the whole batch counts, if not one of the own
 
     @property
     def leads(self) -> bool:

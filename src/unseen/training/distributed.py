@@ -151,13 +151,14 @@ class Processes(RowShare):
         if not self.steps:  # layers that are found, and what is measured of them, once
             net.prepare(batch)
             self.share_weights(net)
-        ignored = bool((batch.y == net.ignore_label).any())
+        ignored = batch.y == net.ignore_label
         random = float(torch.get_rng_state().sum())
-        seen = self.exchange(float(ignored), random)
-        if len({state for _, state in seen}) > 1:  # a model that draws by itself, on uneven rows
+        seen = self.exchange(float(ignored.any()), float(not ignored.all()), random)
+        if len({state for *_, state in seen}) > 1:  # a model that draws by itself, on uneven rows
             self.share_random_state()
         # Once a label was ignored, it may be so in samples that a method has kept.
-        self.weighted |= any(flag for flag, _ in seen) or net.regroups_samples
+        self.weighted |= any(flag for flag, *_ in seen) or net.regroups_samples
+        self.counts_elsewhere = any(flag for _, flag, _ in seen)
         self.weighted |= net.objective.class_weights is not None
         if len(set(self.counts)) > 1 and normalizes_batches(net.model):
             raise UnseenError(

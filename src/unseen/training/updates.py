@@ -85,16 +85,23 @@ class Updates:
 
     def _step(self, batch: Batch) -> dict[str, Tensor]:
         net, loop = self.net, self.loop
-        with ExitStack() as opened:
-            if loop.microbatch is not None:
-                opened.enter_context(net.dividing(loop.microbatch))
-            if loop.activation_checkpointing:
-                opened.enter_context(recomputing(net.model))
-            if loop.ball is not None:
+        if loop.ball is not None:
+            with self._saving_memory():
                 batch = attacked(net, batch, loop.ball, loop.ball / 2, BALL_STEPS)
+        with self._saving_memory() as opened:
             if loop.amp is not None:
                 opened.enter_context(net.mixed_precision(net.model, loop.amp, self.scaler))
             return net.step(batch)
+
+    @contextmanager
+    def _saving_memory(self) -> Iterator[ExitStack]:
+        """Divide batches and recompute activations; raise if what follows divides no batch."""
+        with ExitStack() as opened:
+            if self.loop.microbatch is not None:
+                opened.enter_context(self.net.dividing(self.loop.microbatch))
+            if self.loop.activation_checkpointing:
+                opened.enter_context(recomputing(self.net.model))
+            yield opened
 
     @contextmanager
     def running(self, first: int = 0) -> Iterator[list[Any]]:
