@@ -59,7 +59,7 @@ def test_sums_of_shards_judge_as_one_pass_over_all(light_run, x):
     column = np.concatenate([shard["sums"] for shard in shards])
     assert len(column) == len(x) and sum(value != b"" for value in column) == 7
     merged = merge_sums(column)
-    whole = sums_of(scorer.observe(x), np.arange(len(x)))
+    whole = sums_of(scorer, scorer.observe(x), np.arange(len(x)))
     np.testing.assert_allclose(merged.features, whole.features, rtol=1e-12)
     np.testing.assert_array_equal(merged.sample.numbers, whole.sample.numbers)
     np.testing.assert_allclose(merged.sample.rows, whole.sample.rows, atol=1e-6)
@@ -70,6 +70,12 @@ def test_sums_of_shards_judge_as_one_pass_over_all(light_run, x):
     assert found.interval == pytest.approx(expected.interval, abs=1e-6)
     backwards = merge_sums(column[::-1])
     assert scorer.judge(backwards).score == pytest.approx(found.score, rel=1e-12)
+
+
+def test_equal_numbers_in_a_batch_are_refused(light_run, x):
+    score = BatchScorer(light_run.exported, sums_by="number", threads=1)
+    with pytest.raises(UnseenError, match="two samples of a batch have the same number"):
+        score({"x": x[:3], "number": np.array([4, 1, 4])})
 
 
 def apply_like_spark(maker, columns, shapes, batch_size):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import itertools
 import os
@@ -66,6 +67,24 @@ def test_merged_sums_judge_as_the_whole(light_run):
         assert found.verdict == whole.verdict and found.n == whole.n
         for name in ("score", "threshold", "predicted_accuracy"):
             assert getattr(found, name) == pytest.approx(getattr(whole, name), abs=1e-6), name
+
+
+def test_sums_of_another_model_are_refused(light_run):
+    scorer = open_scorer(light_run.exported, threads=1)
+    x = light_run.task.domain("far/1").load("test").tensors[0].numpy()
+    sums = scorer.sums(scorer.observe(x))
+    other = open_scorer(light_run.exported, threads=1)  # calibrated on other features
+    held_out = other.calibration.held_out + 0.1 * np.abs(other.calibration.held_out).max()
+    other.calibration = dataclasses.replace(other.calibration, held_out=held_out)
+    foreign = Sums.from_arrays(other.sums(other.observe(x)).to_arrays())
+    with pytest.raises(UnseenError, match="must come from the same model"):
+        sums.merge(foreign)
+    with pytest.raises(UnseenError, match=r"did not make these sums: judge them by their model"):
+        scorer.judge(foreign)
+    run = open_scorer(light_run.folder, task=light_run.task, device="cpu")
+    assert run.judge(sums.merge(run.sums(run.observe(x), start=len(x)))).n == 2 * len(x)
+    arrays = {n: a for n, a in sums.to_arrays().items() if n != "source"}  # of an older version
+    assert scorer.judge(Sums.from_arrays(arrays).merge(sums)).n == 2 * len(x)
 
 
 def test_moments_merge_to_those_of_all_rows():

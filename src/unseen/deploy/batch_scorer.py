@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from unseen.deploy.reductions import Array
+from unseen.deploy.scorer import Scorer
 from unseen.deploy.scorers import open_scorer
 from unseen.deploy.seen import Seen
 from unseen.deploy.sums import Sums
@@ -84,7 +85,7 @@ class BatchScorer:
         if self.sums_by is not None:
             columns["sums"] = np.full(seen.n, b"", object)
             columns["sums"][0] = sums_to_bytes(
-                sums_of(seen, np.asarray(self._column(batch, self.sums_by)))
+                sums_of(self.scorer, seen, np.asarray(self._column(batch, self.sums_by)))
             )
         return columns
 
@@ -136,7 +137,7 @@ def _make_predict_fn(scorer: type[BatchScorer], path: str, options: Mapping[str,
     return predict
 
 
-def sums_of(seen: Seen, numbers: Array) -> Sums:
+def sums_of(scorer: Scorer, seen: Seen, numbers: Array) -> Sums:
     """Return the sums of samples with these numbers, which differ between samples of a domain."""
     if numbers.shape != (seen.n,) or not np.issubdtype(numbers.dtype, np.integer):
         raise UnseenError(
@@ -145,7 +146,12 @@ def sums_of(seen: Seen, numbers: Array) -> Sums:
             "whole numbers that differ between the samples of a domain"
         )
     order = np.argsort(numbers, kind="stable")
-    return Sums.of(seen.take(order), numbers[order])
+    if (np.diff(numbers[order]) == 0).any():
+        raise UnseenError(
+            "two samples of a batch have the same number: name with sums_by=... a column of "
+            "numbers that differ between the samples of a domain"
+        )
+    return scorer.sums(seen.take(order), numbers[order])
 
 
 def sums_to_bytes(sums: Sums) -> bytes:

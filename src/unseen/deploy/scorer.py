@@ -84,6 +84,11 @@ class Scorer(ABC):
             return InputReader.of(recorded, (), self.place)
         return InputReader.of(recorded, inputs[0].shape[1:], self.place, inputs[0].dtype)
 
+    @cached_property
+    def source_mean(self) -> Array:
+        """Mean features of held-out source samples, (F,): tells models apart."""
+        return np.asarray(self.calibration.held_out.astype(np.float64).mean(0))
+
     # ---- one domain at once
 
     def predict(self, x: Any) -> Array:
@@ -146,7 +151,7 @@ class Scorer(ABC):
             start: number of the first sample, or the numbers of all; every sample of a domain has
                 another one.
         """
-        return Sums.of(seen, start)
+        return Sums.of(seen, start, self.source_mean)
 
     def domain_score_of(self, features: Array) -> float:
         """Return the score of a domain from the features of its samples, (N, F)."""
@@ -213,6 +218,10 @@ class Scorer(ABC):
         Without an accuracy estimator, the score alone decides: ok or shifted.
         """
         check_number("tolerance", tolerance, 0)
+        if isinstance(seen, Sums) and not seen.is_of(self.source_mean):
+            raise UnseenError(
+                f"these sums were not made by {self.place}: judge them by their model"
+            )
         rate = self.rate if rate is None else check_fraction("rate", rate)
         n = seen.n
         score, threshold = self.score_of_mean(seen.mean_features), self.threshold(n, rate)

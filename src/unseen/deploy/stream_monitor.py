@@ -20,7 +20,7 @@ from unseen.checks import check_fraction, check_int, check_path, check_positive
 from unseen.deploy.reductions import Array
 from unseen.deploy.scorer import Scorer
 from unseen.deploy.seen import Seen
-from unseen.deploy.sums import Sums
+from unseen.deploy.sums import Sums, same_source
 from unseen.deploy.thresholds import null_scores, p_value_from, threshold_from
 from unseen.errors import UnseenError
 from unseen.files import write_atomically
@@ -151,8 +151,7 @@ class StreamMonitor:
         """
         if not isinstance(other, StreamMonitor) or other is self:
             raise UnseenError(f"a monitor merges with another StreamMonitor, not {other!r}")
-        mean, other_mean = (m.scorer.calibration.held_out.mean(0) for m in (self, other))
-        same = mean.shape == other_mean.shape and np.allclose(mean, other_mean)
+        same = same_source(self.scorer.source_mean, other.scorer.source_mean)
         if not same or self.settings != other.settings:
             raise UnseenError("monitors to merge must have the same model and settings")
         if other._sums is None:

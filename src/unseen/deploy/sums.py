@@ -104,9 +104,10 @@ class Sums:
     moments: dict[str, Moment]  # of the signals that are means over samples
     sample: RowSample  # for the signals that are not
     odds: OddsHistogram | None = None  # of the raw correctness
+    source: Array | None = None  # (F,) mean features of the model's source: tells models apart
 
     @classmethod
-    def of(cls, seen: Seen, start: int | Array = 0) -> Sums:
+    def of(cls, seen: Seen, start: int | Array = 0, source: Array | None = None) -> Sums:
         """Sum up what one pass has shown."""
         if not seen.n:
             raise UnseenError("a verdict needs at least one sample, there is none")
@@ -119,6 +120,7 @@ class Sums:
             moments,
             RowSample.of(rows, start),
             None if raw is None else OddsHistogram.of(raw),
+            source,
         )
 
     @property
@@ -127,7 +129,8 @@ class Sums:
 
     def merge(self, other: Sums) -> Sums:
         """Return the sums of both sets of samples."""
-        if self.features.shape != other.features.shape or set(self.moments) != set(other.moments):
+        same = self.is_of(other.source) and set(self.moments) == set(other.moments)
+        if not same or self.features.shape != other.features.shape:
             raise UnseenError("sums to merge must come from the same model")
         odds = None
         if self.odds is not None and other.odds is not None:
@@ -138,7 +141,15 @@ class Sums:
             {name: m.merge(other.moments[name]) for name, m in self.moments.items()},
             self.sample.merge(other.sample),
             odds,
+            self.source,
         )
+
+    def is_of(self, source: Array | None) -> bool:
+        """Return whether the sums may come from a model with this mean of its source's features.
+
+        Sums of older versions do not say where they come from.
+        """
+        return self.source is None or source is None or same_source(self.source, source)
 
     def followed_by(self, other: Sums) -> Sums:
         """Return the sums of both sets, each of which numbers its samples from 0."""
@@ -158,6 +169,8 @@ class Sums:
         for name, m in self.moments.items():
             count = np.full_like(m.mean, m.n)
             arrays[f"moments/{name}"] = np.stack([m.mean, m.variance, count])
+        if self.source is not None:
+            arrays["source"] = self.source
         if self.odds is not None:
             arrays["odds"] = np.stack([self.odds.counts, self.odds.totals])
         return arrays
@@ -176,7 +189,13 @@ class Sums:
             moments,
             RowSample(np.asarray(arrays["sample/numbers"]), np.asarray(arrays["sample/rows"])),
             OddsHistogram(*arrays["odds"]) if "odds" in arrays else None,
+            np.asarray(arrays["source"]) if "source" in arrays else None,
         )
+
+
+def same_source(a: Array, b: Array) -> bool:
+    """Return whether two means of source features are of one model: a run, or its export."""
+    return a.shape == b.shape and np.allclose(a, b)
 
 
 def _hashes(numbers: Array) -> Array:
