@@ -24,6 +24,7 @@ from unseen.methods import method_named
 from unseen.nn.batch import batches_from, iterate
 from unseen.nn.inputs import check_labels, describe_type
 from unseen.nn.precision import Amp
+from unseen.nn.wrapper import bare_model
 from unseen.schema import plain, validate
 from unseen.training.config import LoopSettings
 from unseen.training.distributed import Processes, join
@@ -329,6 +330,8 @@ def check_method(net: Any) -> Method:
     if isinstance(net, History):
         raise UnseenError("needs a method, not the history of a fit: give history.net")
     if not isinstance(net, Method):
+        if isinstance(net, nn.Module):
+            bare_model(net)  # names what to give instead of a model wrapped for several devices
         raise UnseenError(
             f"needs a method, not {describe_type(net)}: wrap a model, such as unseen.ERM(model) or "
             'unseen.UncertaintyGuided(model, sites="auto")'
