@@ -204,6 +204,16 @@ def test_space_reads_nested_names_and_whole_numbers(tmp_path):
     }
 
 
+def test_missing_study_of_trials_that_are_there_is_named(tmp_path):
+    search = Search(tmp_path, {"less_is_better": False, "seed": 0})
+    search.open()
+    (tmp_path / "trials" / "0").mkdir(parents=True)
+    search.open()
+    (tmp_path / "study.db").write_bytes(b"")
+    with pytest.raises(UnseenError, match=r"study\.db is missing or empty.*another --out"):
+        search.open()
+
+
 @pytest.mark.parametrize("keep", [0.5, 0.0])
 def test_damaged_study_is_named(tmp_path, keep):
     search = Search(tmp_path, {"less_is_better": False, "seed": 0})

@@ -256,7 +256,7 @@ def test_a_model_that_is_wrapped_for_several_devices_is_refused():
     for model in (*wrapped, nn.Sequential(wrapped[0])):
         with pytest.raises(UnseenError, match=r"is wrapped in .*give the bare module.*torchrun"):
             ERM(model)
-        with pytest.raises(UnseenError, match="is wrapped in .*give the bare module"):
+        with pytest.raises(UnseenError, match=r"is wrapped in .*give the bare module"):
             unseen.fit(model, [BATCH], steps=1)
     assert isinstance(bare_model(TinyNet()), TinyNet)
 

@@ -36,8 +36,13 @@ def load_optuna() -> Any:
 
 
 def _check_is_database(path: Path) -> None:
-    """Raise if the file is there and SQLite cannot read all of it."""
-    if not path.is_file():
+    """Raise if SQLite cannot read all of the file, or if it is gone while its trials are there."""
+    if not path.is_file() or not path.stat().st_size:
+        if any((path.parent / TRIALS).glob("*")):
+            raise UnseenError(
+                f"{path} is missing or empty, and the trials of its search are there: restore it "
+                "from a copy, or search again in another --out"
+            )
         return
     try:
         with closing(sqlite3.connect(path)) as database:
