@@ -64,6 +64,20 @@ def test_microbatches_of_several_processes_have_the_numbers_of_one():
         assert distance(answer, expected) < 1e-5
 
 
+def with_views(_rank=0, microbatch=None):
+    options = {"views": 2, "augment": "affine:strength=1.0", "microbatch": microbatch}
+    cases = [CASES["second order"], WITHOUT_NORM["erm"]]
+    return [fit(case, 4, loader=DataLoader(images(29), 12), **options)[0] for case in cases]
+
+
+def test_microbatches_of_views_in_several_processes_have_the_numbers_of_one():
+    expected = with_views()
+    for microbatch in (None, 2, 4):
+        for answers in (*processes(2, with_views, microbatch), with_views(0, microbatch)):
+            for answer, weights in zip(answers, expected, strict=True):
+                assert distance(answer, weights) < 1e-5
+
+
 class Dropping(TinyNet):
     def __init__(self):
         super().__init__()

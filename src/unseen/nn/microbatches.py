@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeGuard, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,7 @@ from unseen.errors import UnseenError
 from unseen.functional.meta import InnerStep, inner_step, step_along, vector_product
 from unseen.nn.batch import Batch
 from unseen.nn.objectives import Objective
-from unseen.nn.ranks import RowShare, Weigh, ranks, shared_by
+from unseen.nn.ranks import Ranks, RowShare, Weigh, ranks, shared_by
 from unseen.nn.synchronized import synchronized
 
 Result = TypeVar("Result")
@@ -64,7 +64,11 @@ class Microbatches:
             size = None
         self.weighted = weighted or self.outer.weighted
         self.counts = counts or self.outer.counts_elsewhere
-        rows, most = len(batch.y), self.outer.most_rows(len(batch.y))
+        # Views of the rows that a process has, behind each other: a part has rows of one view, since
+        # those of two are not neighbours in the whole batch.
+        self.views = len(batch.y) // self.outer.own if _has_given(self.outer, batch) else 1
+        rows = len(batch.y) // self.views
+        most = self.outer.most_rows(rows)
         parts = 1 if size is None else -(-most // size)
         if parts > rows:
             raise UnseenError(
@@ -72,8 +76,11 @@ class Microbatches:
                 f"cannot all be divided into {parts} microbatches; choose a batch size that the "
                 "number of processes divides"
             )
-        bounds = [rows * i // parts for i in range(parts + 1)]
-        self.slices = [slice(a, b) for a, b in itertools.pairwise(bounds)]
+        bounds = [rows * i // parts for i in range(parts)]
+        starts = [rows * view + first for view in range(self.views) for first in bounds]
+        if size is None:
+            starts = [0]
+        self.slices = [slice(a, b) for a, b in itertools.pairwise([*starts, len(batch.y)])]
         self.known: Tensor | None = None  # rows of the batch that a part asks for
         self.start: dict[str, Any] = {}  # random state of the last `map`
 
@@ -131,9 +138,12 @@ class Microbatch(RowShare):
     """One part, as a step sees it: some of the rows that its process has."""
 
     def __init__(self, whole: Microbatches, rows: slice) -> None:
-        outer, batch = whole.outer, len(whole.batch.y)
-        offset, total = (outer.offset, outer.total) if isinstance(outer, RowShare) else (0, batch)
-        super().__init__(offset + rows.start, rows.stop - rows.start, total)
+        outer, offset, total = whole.outer, rows.start, len(whole.batch.y)
+        if isinstance(outer, RowShare):
+            view, first = divmod(rows.start, total // whole.views)
+            offset = view * outer.total + outer.offset + first
+            total = whole.views * outer.total
+        super().__init__(offset, rows.stop - rows.start, total)
         self.whole, self.rows = whole, rows
         self.rank, self.size, self.weighted = outer.rank, outer.size, whole.weighted
         self.counts_elsewhere = whole.counts
@@ -255,6 +265,11 @@ def inner_step_of(
     inner = step_along(total, params, alpha, second_order, average)
     inner.hessian_product = hessian_product
     return value, inner
+
+
+def _has_given(outer: Ranks, batch: Batch) -> TypeGuard[RowShare]:
+    """Return whether a batch has all rows of a process, once or in several views."""
+    return isinstance(outer, RowShare) and len(batch.y) % outer.own == 0
 
 
 def add_to(total: list[Tensor | None], values: Sequence[Tensor | None]) -> None:
