@@ -64,8 +64,8 @@ class Microbatches:
             size = None
         self.weighted = weighted or self.outer.weighted
         self.counts = counts or self.outer.counts_elsewhere
-        # Views of the rows that a process has, behind each other: a part has rows of one view, since
-        # those of two are not neighbours in the whole batch.
+        # Views of the rows that a process has, behind each other: a part has rows of one view,
+        # since those of two are no neighbours in the whole batch.
         self.views = len(batch.y) // self.outer.own if _has_given(self.outer, batch) else 1
         rows = len(batch.y) // self.views
         most = self.outer.most_rows(rows)
