@@ -37,12 +37,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "uncertainty_guided": {"noise": {"sign": "positive", "scale": 16.0}},
     },
     "paper": PAPER,
-    "best": {
-        **PAPER,
-        **RECIPES["text"].preset,
-        "binarise": True,
-        "uncertainty_guided": {"noise": {"sign": "positive", "scale": 16.0}},
-    },
+    "best": {**PAPER, **RECIPES["text"].preset, "binarise": True},
 }
 
 
