@@ -49,7 +49,7 @@ def test_results_table_uses_the_tasks_own_grid_and_names_the_best_method(results
     assert (
         table[0]
         == "| average over unseen domains, % | erm | uncertainty_guided | gain | best other method "
-        "| seeds | from |"
+        "| seeds | from | best recipe |"
     )
     cells = [
         "[roads](docs/tasks/roads.md)",
@@ -59,7 +59,14 @@ def test_results_table_uses_the_tasks_own_grid_and_names_the_best_method(results
         "erm, randconv: **70.0 ± 1.0**",
         "3",
     ]
-    assert table[2:] == ["| " + " | ".join([*cells, "[roads](results/roads)"]) + " |"]
+    assert table[2:] == ["| " + " | ".join([*cells, "[roads](results/roads)", "-"]) + " |"]
+
+
+def test_results_table_has_the_recipe_of_a_task(results):
+    grid(results, "lead_roads", ("roads", "default", "erm", "default", {"dusk": 0.8}, 2),
+         ("roads", "default", "erm", "best", {"dusk": 0.9}, 2))  # fmt: skip
+    (row,) = results_table(read_published(results)).splitlines()[2:]
+    assert row.endswith("| [roads](results/roads) | [90.0 ± 1.0](results/lead_roads), 2 seeds |")
 
 
 def test_results_table_ignores_rows_of_fewer_seeds(tmp_path):

@@ -13,7 +13,11 @@ from unseen.report.tables.text import markdown
 
 LARGEST_PAGE = 16 * MB
 START, END = "<!-- results -->", "<!-- /results -->"
-HEADER = ["average over unseen domains, %", ERM, OURS, "gain", "best other method", "seeds", "from"]
+LEAD, BEST = "lead_", "best"  # grids of recipes, and their row with the whole recipe
+HEADER = [
+    "average over unseen domains, %", ERM, OURS, "gain", "best other method", "seeds", "from",
+    "best recipe",
+]  # fmt: skip
 
 
 def update_readme(page: Path, results: Path) -> tuple[bool, str]:
@@ -58,9 +62,19 @@ def results_table(published: Sequence[PublishedRow]) -> str:
             _task_link(ours), _bold_if_best(erm, top), _bold_if_best(ours, top),
             f"{100 * (ours.mean() - erm.mean()):+.1f}",
             f"{best.name}: {_bold_if_best(best, top)}" if best else "-", len(ours.seeds),
-            f"[{ours.grid}](results/{ours.grid})",
+            f"[{ours.grid}](results/{ours.grid})", _recipe(published, ours),
         ])  # fmt: skip
     return markdown(HEADER, rows) if rows else "No results yet."
+
+
+def _recipe(published: Sequence[PublishedRow], ours: PublishedRow) -> str:
+    """Return the row of the whole recipe on the same task, with its seeds."""
+    title = (LEAD + ours.task, ours.task_title, BEST)
+    for row in published:
+        if (row.grid, row.task_title, row.setting) == title:
+            seeds = len(row.seeds)
+            return f"[{row.cell()}](results/{row.grid}), {seeds} seed{'s'[: seeds > 1]}"
+    return "-"
 
 
 def _find_pair(
