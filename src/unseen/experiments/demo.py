@@ -15,9 +15,9 @@ from unseen.tasks import task_named
 from unseen.training.train import train
 
 METHODS = ("erm", "uncertainty_guided")
-CHECKPOINTS = 3  # the report shows the accuracy on unseen domains during training
+CHECKPOINTS = 2  # the report shows the accuracy on unseen domains during training
 SHOWN = ("verdict", "score", "threshold", "alarm", "n", "p_value", "predicted_accuracy", "interval")
-SAMPLES = 300  # per domain, in the comparison of scores
+SAMPLES = 200  # per domain, in the comparison of scores
 
 
 def run_demo(
