@@ -47,7 +47,7 @@ def test_check_explains_how_to_get_missing_data(name, tmp_path):
     "name, there, enough",
     [
         ("driving", {"highway_fog", "ny_dawn", "euro_fog"}, []),
-        ("driving", {"clear", "day", "dusk"}, ["camvid_day", "carla_clear"]),
+        ("driving", {"clear", "day", "dusk"}, ["camvid_day", "camvid_day_large", "carla_clear"]),
         (
             "driving",
             {

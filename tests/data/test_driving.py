@@ -194,12 +194,16 @@ def test_variants_are_the_protocols(tmp_path, monkeypatch):
         for v, t in made.items()
         if not v.startswith("synthia")
     }
-    assert domains == {"camvid_day": ("day", "dusk"), "carla_clear": ("clear", "day", "dusk")}
+    assert domains == {
+        "camvid_day": ("day", "dusk"),
+        "carla_clear": ("clear", "day", "dusk"),
+        "camvid_day_large": ("day", "dusk"),
+    }
     assert all((t.variant, t.metric, t.ignore_label) == (v, "miou", 255) for v, t in made.items())
     assert made["carla_clear"].class_names == data.CLASSES == COMMON and IGNORE == data.IGNORE
     with pytest.raises(
         UnseenError,
-        match='no variant "kitti"; it has: camvid_day, carla_clear, synthia_dawn, synthia_fog',
+        match='no variant "kitti"; it has: camvid_day, carla_clear, camvid_day_large, synthia_dawn',
     ):
         driving.task("kitti")
 
@@ -216,7 +220,8 @@ def test_every_method_takes_the_presets(method, preset):
             and chosen.loop.batch_size == 8
         )
         wanted = {"fast": {"depth": 18, "width": 0.5}, "paper": {"depth": 50, "width": 1.0}}[preset]
-        assert chosen.model == {**wanted, "pretrained": ""}
+        skips = preset == "fast" and variant == "camvid_day_large"
+        assert chosen.model == {**wanted, "pretrained": "", "skips": skips}
         if preset == "paper":
             assert chosen.loop.steps == 50 * (FRAMES[variant] // 8) and chosen.method["lr"] == 1e-4
 
@@ -513,7 +518,10 @@ def test_our_own_table_is_the_one_beside_the_real_frames(domain, tmp_path):
 
 @needs_real_data
 def test_the_real_splits_have_the_sizes_that_the_presets_count_on():
-    for variant, split_sizes in (("camvid_day", (347, 115, 115)), ("carla_clear", (180, 60, 60))):
+    day, clear = (347, 115, 115), (180, 60, 60)
+    for variant, split_sizes in (
+        ("camvid_day", day), ("camvid_day_large", day), ("carla_clear", clear),
+    ):  # fmt: skip
         (drives,) = [data.list_drives(driving.task(variant).source.name)]
         sizes = [
             sum(len(data.split_drive(d, split, data.TRAIN_SHARE)) for d in drives)

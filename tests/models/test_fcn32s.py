@@ -107,6 +107,39 @@ def test_the_output_is_as_large_as_the_input(size, depth):
     assert net(torch.rand(2, 3, *size)).shape == (2, 5, *size)
 
 
+@pytest.mark.parametrize("size", [(90, 120), (33, 31), (1, 1)], ids=str)
+@pytest.mark.parametrize("depth", [18, 50])
+def test_skips_add_the_classes_read_at_finer_features(depth, size):
+    torch.manual_seed(0)
+    net = FCN32s(5, depth=depth, width=0.125, skips=True).eval()
+    x = torch.rand(2, 3, *size)
+    eighth, sixteenth, last = net.body.stages((x - net.mean) / net.std)
+    assert torch.equal(last, net.body((x - net.mean) / net.std))
+    at_16 = F.interpolate(
+        net.classify(net.hidden(last).relu()), size=sixteenth.shape[2:], mode="bilinear"
+    ) + net.skips[0](sixteenth)
+    at_8 = F.interpolate(at_16, size=eighth.shape[2:], mode="bilinear") + net.skips[1](eighth)
+    assert torch.allclose(net(x), F.interpolate(at_8, size=size, mode="bilinear"), atol=1e-6)
+
+
+def test_skips_resolve_what_32_pixels_blur():
+    """A vertical bar of 8 pixels, narrower than a cell of 32."""
+    x = torch.zeros(1, 3, 64, 64)
+    x[..., 30:38] = 1
+    y = (x[:, 0] > 0).long()
+    errors = {}
+    for skips in (False, True):
+        torch.manual_seed(0)
+        net = FCN32s(2, depth=18, width=0.125, skips=skips).eval()
+        optimizer = torch.optim.Adam(net.parameters(), 3e-3)
+        for _ in range(60):
+            optimizer.zero_grad()
+            F.cross_entropy(net(x), y).backward()
+            optimizer.step()
+        errors[skips] = (net(x).argmax(1) != y).float().mean().item()
+    assert errors[True] < 0.02 < errors[False]
+
+
 class Seen(nn.Module):
     """A body that has seen something at the top right only, whatever the image."""
 

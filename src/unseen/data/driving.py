@@ -23,6 +23,7 @@ T = TypeVar("T")
 
 NAME = "driving"
 SIZE = (120, 90)  # width and height, half of the stored size
+LARGE = (240, 180)
 IGNORE = 255
 CLASSES = (
     "sky",
@@ -76,8 +77,10 @@ class Frame(NamedTuple):
     label: Path
 
 
-def load_scenes(domain: str, split: str | None = None) -> tuple[Tensor, Tensor]:
-    """Load images (N, 3, 90, 120) and class maps (N, 90, 120), uint8, of a split or a domain."""
+def load_scenes(
+    domain: str, split: str | None = None, size: tuple[int, int] = SIZE
+) -> tuple[Tensor, Tensor]:
+    """Load images (N, 3, H, W) and class maps (N, H, W), uint8, of a split or a domain."""
     lookup = class_lookup(domain)
     frames = [
         frame
@@ -86,8 +89,8 @@ def load_scenes(domain: str, split: str | None = None) -> tuple[Tensor, Tensor]:
     ]
     for frame in frames:
         check_sizes(frame)
-    pixels = np.stack([read_image(frame.image, SIZE) for frame in frames])
-    labels = np.stack([read_label(frame, lookup, SIZE) for frame in frames])
+    pixels = np.stack([read_image(frame.image, size) for frame in frames])
+    labels = np.stack([read_label(frame, lookup, size) for frame in frames])
     return torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous(), torch.from_numpy(labels)
 
 

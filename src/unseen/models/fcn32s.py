@@ -1,6 +1,8 @@
-"""FCN-32s on a ResNet, the backbone for semantic segmentation."""
+"""FCN-32s on a ResNet, the backbone for semantic segmentation, and FCN-8s."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -21,13 +23,20 @@ class FCN32s(nn.Module):
         depth: 18 or 50.
         width: Factor on the number of channels.
         pretrained: File with ImageNet weights of the ResNet, torchvision's names; empty for none.
+        skips: Add classes read at 1/16 and 1/8 of the image's size, as FCN-8s does.
     """
 
     mean: Tensor
     std: Tensor
 
     def __init__(
-        self, classes: int, *, depth: Depth = 50, width: float = 1.0, pretrained: str = ""
+        self,
+        classes: int,
+        *,
+        depth: Depth = 50,
+        width: float = 1.0,
+        pretrained: str = "",
+        skips: bool = False,
     ) -> None:
         super().__init__()
         if isinstance(width, bool) or not 0 < width <= 4:
@@ -41,9 +50,22 @@ class FCN32s(nn.Module):
         self.hidden = nn.Conv2d(self.body.channels, hidden, 3, padding=1)
         self.relu = nn.ReLU()
         self.classify = nn.Conv2d(hidden, classes, 1)
+        self.skips = nn.ModuleList()  # at 1/16 and 1/8
+        if skips:
+            quarter = self.body.channels // 4
+            self.skips.extend(nn.Conv2d(n, classes, 1) for n in (2 * quarter, quarter))
 
     def forward(self, x: Tensor) -> Tensor:
-        size = x.shape[2:]
-        x = self.body((x - self.mean) / self.std)  # (N, 2048 or 512, H / 32, W / 32)
-        x = self.classify(self.relu(self.hidden(x)))
-        return F.interpolate(x, size=size, mode="bilinear", align_corners=False)
+        size, x = x.shape[2:], (x - self.mean) / self.std
+        if not self.skips:
+            features = self.body(x)  # (N, 2048 or 512, H / 32, W / 32)
+            return _resize(self.classify(self.relu(self.hidden(features))), size)
+        eighth, sixteenth, features = self.body.stages(x)
+        scores = self.classify(self.relu(self.hidden(features)))
+        for skip, finer in zip(self.skips, (sixteenth, eighth), strict=True):
+            scores = _resize(scores, finer.shape[2:]) + skip(finer)
+        return _resize(scores, size)
+
+
+def _resize(scores: Tensor, size: Sequence[int]) -> Tensor:
+    return F.interpolate(scores, size=tuple(size), mode="bilinear", align_corners=False)

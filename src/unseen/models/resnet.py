@@ -102,8 +102,14 @@ class ResNet(nn.Module):
         return nn.Sequential(*layers)
 
     def forward(self, x: Tensor) -> Tensor:
+        return self.stages(x)[-1]
+
+    def stages(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the features at 1/8, 1/16 and 1/32 of the image's size."""
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))  # (N, 64, H / 4, W / 4)
-        return self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        eighth = self.layer2(self.layer1(x))
+        sixteenth = self.layer3(eighth)
+        return eighth, sixteenth, self.layer4(sixteenth)
 
 
 def load_pretrained(body: nn.Module, path: str | Path) -> None:

@@ -9,13 +9,17 @@ from torch.utils.data import TensorDataset
 
 from unseen.api import Domain, Task
 from unseen.data.driving import CLASSES as COMMON
-from unseen.data.driving import IGNORE
+from unseen.data.driving import IGNORE, LARGE, SIZE
 from unseen.errors import UnseenError
 from unseen.models import FCN32s
 from unseen.training.recipes import RECIPES
 
-VARIANTS = ("camvid_day", "carla_clear", "synthia_dawn", "synthia_fog")
-UNSEEN = {"camvid_day": ("dusk",), "carla_clear": ("day", "dusk")}
+VARIANTS = ("camvid_day", "carla_clear", "camvid_day_large", "synthia_dawn", "synthia_fog")
+UNSEEN = {
+    "camvid_day": ("dusk",),
+    "camvid_day_large": ("dusk",),
+    "carla_clear": ("day", "dusk"),
+}
 WEATHERS = ("dawn", "fog", "night", "spring", "winter")  # in the paper's order
 SYNTHIA = (
     "void",
@@ -34,7 +38,13 @@ SYNTHIA = (
     "traffic_light",
 )
 # Training frames, to convert epochs to steps.
-FRAMES = {"camvid_day": 347, "carla_clear": 180, "synthia_dawn": 900, "synthia_fog": 900}
+FRAMES = {
+    "camvid_day": 347,
+    "camvid_day_large": 347,
+    "carla_clear": 180,
+    "synthia_dawn": 900,
+    "synthia_fog": 900,
+}
 EPOCHS, BATCH = 50, 8  # as in the paper
 
 
@@ -63,13 +73,17 @@ def task(variant: str = VARIANTS[0]) -> Task:
 
 def presets(variant: str) -> dict[str, dict[str, Any]]:
     """Return the presets; `fast` has a ResNet-18 of half the width and small fictitious domains."""
+    large = variant.endswith("_large")
     # A SYNTHIA frame has 5.6 times as many pixels as the others.
     steps, capacity = (120, 24) if variant.startswith("synthia") else (600, 120)
+    if large:
+        steps = 2400
     # At the default rate, made for digits, adversarial samples would hardly differ from the source.
     fictitious = {"capacity": capacity, "ascent_lr": 0.2}
     fast: dict[str, Any] = {
         "depth": 18,
         "width": 0.5,
+        "skips": large,
         "steps": steps,
         "batch_size": BATCH,
         "lr": 1e-3,
@@ -92,6 +106,7 @@ def presets(variant: str) -> dict[str, dict[str, Any]]:
         "paper": {
             "depth": 50,
             "width": 1.0,
+            "skips": False,
             "steps": EPOCHS * (FRAMES[variant] // BATCH),
             "batch_size": BATCH,
             "lr": 1e-4,
@@ -101,33 +116,34 @@ def presets(variant: str) -> dict[str, dict[str, Any]]:
 
 def _common(variant: str) -> tuple[Domain, tuple[Domain, ...], tuple[str, ...]]:
     source = variant.split("_")[1]
-    targets = tuple(Domain(name, partial(_load_target, name)) for name in UNSEEN[variant])
-    return Domain(source, partial(_load, source)), targets, COMMON
+    size = LARGE if variant.endswith("_large") else SIZE
+    targets = tuple(Domain(name, partial(_load_target, name, size)) for name in UNSEEN[variant])
+    return Domain(source, partial(_load, source, size)), targets, COMMON
 
 
 def _synthia(variant: str) -> tuple[Domain, tuple[Domain, ...], tuple[str, ...]]:
     source = f"highway_{variant.split('_')[1]}"
     targets = [f"{place}_{weather}" for place in ("ny", "euro") for weather in WEATHERS]
     return (
-        Domain(source, partial(_load, source)),
-        tuple(Domain(name, partial(_load_target, name)) for name in targets),
+        Domain(source, partial(_load, source, None)),
+        tuple(Domain(name, partial(_load_target, name, None)) for name in targets),
         SYNTHIA,
     )
 
 
-def _load(domain: str, split: str | None) -> TensorDataset:
+def _load(domain: str, size: tuple[int, int] | None, split: str | None) -> TensorDataset:
     from unseen.data import driving, synthia  # imports Pillow
 
-    place, _, weather = domain.partition("_")
-    if weather:
+    if size is None:
+        place, _, weather = domain.partition("_")
         return driving.Scenes(*synthia.load_scenes(place, weather, split))
-    return driving.Scenes(*driving.load_scenes(domain, split))
+    return driving.Scenes(*driving.load_scenes(domain, split, size))
 
 
-def _load_target(domain: str, split: str) -> TensorDataset:
+def _load_target(domain: str, size: tuple[int, int] | None, split: str) -> TensorDataset:
     """Load an unseen domain, which has a test split only."""
     if split != "test":
         raise UnseenError(
             f'the unseen domain {domain} of driving has no split "{split}"; it has: test'
         )
-    return _load(domain, None)
+    return _load(domain, size, None)

@@ -58,10 +58,12 @@ def _resnet(outputs: int, small: bool) -> Factory:
 
 
 def _segmenter(outputs: int) -> Factory:
-    def fcn32s(*, depth: Depth = 18, width: float = 1.0, pretrained: str = "") -> nn.Module:
-        return FCN32s(outputs, depth=depth, width=width, pretrained=pretrained)
+    def fcn(
+        *, depth: Depth = 18, width: float = 1.0, pretrained: str = "", skips: bool = False
+    ) -> nn.Module:
+        return FCN32s(outputs, depth=depth, width=width, pretrained=pretrained, skips=skips)
 
-    return fcn32s
+    return fcn
 
 
 def _conv_net(channels: int, outputs: int) -> Factory:

@@ -29,7 +29,7 @@ NEWER = ("epochs", "clip", "ema", "amp", "views", "ball", "microbatch", "activat
 NEWER_SETTINGS = {
     "loss": "cross_entropy", "class_weights": None, "label_smoothing": 0.0, "output": None
 }  # fmt: skip
-NEWER_MODEL = {"binarise": False}
+NEWER_MODEL = {"binarise": False, "skips": False}
 
 
 def identity(task: Task, net: Method, preset: str, chosen: Resolved, seed: int) -> dict[str, Any]:

@@ -49,6 +49,7 @@ DRIVING = DataSet(
     count=lambda part, folder: _count(part, folder),
     variants={
         "camvid_day": ("day all", "dusk all"),
+        "camvid_day_large": ("day all", "dusk all"),
         "carla_clear": ("clear all", "day all", "dusk all"),
         **{
             f"synthia_{weather}": (f"highway_{weather} all", "ny_* all", "euro_* all")
