@@ -151,11 +151,10 @@ def _commands() -> str:
 
 
 def _results() -> str:
-    """Return the README's table without its last column, which links to results/."""
+    """Return the README's table without links to results/, which the site does not contain."""
     from unseen.report.readme import results_table
 
-    rows = results_table(_lines()).splitlines()
-    table = "\n".join(row.rsplit("|", 2)[0] + "|" for row in rows)
+    table = re.sub(r"\[([^\]]*)\]\(results/[^)]*\)", r"\1", results_table(_lines()))
     return re.sub(r"\[([^\]]*)\]\(docs/([^)]*)\)", r"[\1](\2)", table)
 
 

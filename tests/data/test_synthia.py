@@ -192,6 +192,7 @@ def test_the_task_is_the_papers(root, weather):
     assert [d.name for d in task.targets] == places
     assert task.class_names == synthia.CLASSES and WEATHERS == synthia.WEATHERS
     assert task.presets["paper"] == {
+        "skips": False,
         "depth": 50,
         "width": 1.0,
         "steps": 50 * 112,
