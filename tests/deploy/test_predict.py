@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pyarrow.parquet
@@ -26,6 +27,7 @@ from unseen.deploy.samples import open_samples
 from unseen.deploy.smallest import smallest
 from unseen.deploy.task_samples import TaskSamples
 from unseen.errors import UnseenError
+from unseen.files import locked
 from unseen.models import FCN32s
 from unseen.training.run import Run
 
@@ -257,3 +259,79 @@ def test_summary_breaks_no_word_on_a_terminal_of_80_columns(capsys, monkeypatch)
     _show({**row, "out": "p.csv", "domains": {"camera-1": row, "camera-2": row}})
     words = capsys.readouterr().out.split()
     assert {"threshold", "predicted", "accuracy,", "interval)", "failing", "camera-2"} <= set(words)
+
+
+def test_samples_are_not_replaced_by_their_predictions(own_export, tmp_path):
+    data = manifest(own_export, tmp_path / "m.csv", 10)
+    before = data.read_bytes()
+    done = unseen("predict", own_export.exported, "--data", data, "--out", data)
+    assert done.returncode == 2 and "m.csv holds the samples" in done.stderr
+    assert data.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == ["m.csv"]
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+def test_any_name_of_a_file_is_written_and_read_again(own_export, tmp_path, ending):
+    names = [b"a\xff.png", b"carriage\rreturn.png", b"comma,.png", b"line\nfeed.png", b'q"uote.png']
+    folder = tmp_path / "new"
+    folder.mkdir()
+    for name in names:
+        try:
+            (folder / os.fsdecode(name)).write_bytes(own_export.files[0].read_bytes())
+        except OSError:
+            pytest.skip("this file system takes UTF-8 names only")
+    out = tmp_path / f"p.{ending}"
+    scorer = OnnxDetector(own_export.exported, threads=1)
+    predict_samples(scorer, open_samples(folder, scorer.reader), out, progress=False)
+    if ending == "csv":
+        with out.open(newline="") as file:
+            found = [row["sample"] for row in csv.DictReader(file)]
+    elif ending == "jsonl":
+        found = [json.loads(line)["sample"] for line in out.read_text().splitlines()]
+    else:
+        found = pyarrow.parquet.read_table(out)["sample"].to_pylist()
+    expected = [name.decode(errors="surrogateescape") for name in names]
+    expected[0] = r"a\udcff.png"
+    assert [os.path.basename(name) for name in found] == expected
+
+
+def test_restart_does_not_touch_the_parts_of_a_running_command(own_export, tmp_path):
+    data, out = manifest(own_export, tmp_path / "m.csv", 30), tmp_path / "p.csv"
+    words = ("predict", own_export.exported, "--data", data, "--out", out, "--part", 10)
+    parts = tmp_path / "p.csv.parts"
+    with locked(parts / "work"):  # as a running command does
+        (parts / "plan.json").write_text("{}")
+        (parts / "000000.npz").write_bytes(b"of the other command")
+        other = unseen(*words, "--restart")
+        assert other.returncode == 2 and "written by another process" in other.stderr
+        assert (parts / "000000.npz").read_bytes() == b"of the other command"
+    assert unseen(*words, "--restart").returncode == 0
+    assert len(rows_of(out)) == 30 and not parts.exists()
+
+
+def test_parts_without_a_plan_are_not_used(own_export, tmp_path):
+    data, out = manifest(own_export, tmp_path / "m.csv", 30), tmp_path / "p.csv"
+    parts = tmp_path / "p.csv.parts"
+    parts.mkdir()
+    (parts / "000000.npz").write_bytes(b"left by a kill while the parts were removed")
+    done = unseen("predict", own_export.exported, "--data", data, "--out", out, "--part", 10)
+    assert done.returncode == 0, done.stderr
+    assert len(rows_of(out)) == 30 and not parts.exists()
+
+
+def test_sample_whose_prediction_is_not_finite_is_named(own_export, tmp_path, monkeypatch):
+    data = manifest(own_export, tmp_path / "m.csv", 30)
+    scorer = OnnxDetector(own_export.exported, threads=1)
+    observe = scorer.observe
+
+    def observe_overflow(x):
+        seen = observe(x)
+        logits = seen.logits.copy()
+        logits[7] = np.inf
+        return replace(seen, logits=logits)
+
+    monkeypatch.setattr(scorer, "observe", observe_overflow)
+    samples = open_samples(data, scorer.reader)
+    name = own_export.files[7 % len(own_export.files)].name
+    with pytest.raises(UnseenError, match=f"{name}: the outputs of the model are not finite"):
+        predict_samples(scorer, samples, tmp_path / "p.jsonl", progress=False)
+    assert not (tmp_path / "p.jsonl").exists()

@@ -7,6 +7,7 @@ Memory holds one part at a time, whatever the number of samples.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ import numpy as np
 
 from unseen.checks import check_int, check_number
 from unseen.deploy.predict_shards import Shards
-from unseen.deploy.prediction_journal import Journal, model_digest
+from unseen.deploy.prediction_journal import WORK, Journal, model_digest, parts_folder
 from unseen.deploy.prediction_table import check_ending, table_file
 from unseen.deploy.predictions import StoredPart, map_name, predict_part
 from unseen.deploy.reductions import Array, from_log_odds, log_odds
@@ -59,6 +60,8 @@ def predict_samples(
         shards: predict the parts in several processes or on a cluster; the result is the same.
     """
     check_ending(out)
+    if samples.identity.get("data") == str(out.resolve()):
+        raise UnseenError(f"{out} holds the samples, --out would replace it: choose another file")
     if check_number("reject_rate", reject_rate, 0) >= 1:
         raise UnseenError(f"reject_rate must lie in [0, 1), not {reject_rate}")
     if reject_rate and not scorer.estimates_accuracy:
@@ -71,9 +74,10 @@ def predict_samples(
         "samples": samples.identity,
         "part": check_int("part", part, 1),
     }
-    journal = Journal(out, plan, restart)
     maps = out.with_name(f"{out.stem}_maps")
-    with locked(journal.folder / "work"):
+    folder = parts_folder(out)
+    with locked(folder / WORK):
+        journal = Journal(out, plan, restart)
         if shards is None:
             _predict_parts(scorer, samples, journal, part, maps, progress)
         else:
@@ -87,7 +91,9 @@ def predict_samples(
         with table_file(out) as write:
             for columns in rows.columns():
                 write(columns)
-    journal.remove()
+        journal.remove()
+    with contextlib.suppress(OSError):  # Windows removes the lock when it is released
+        folder.rmdir()
     every = scorer.judge(reduce(Sums.merge, sums.values()), tolerance)
     return _summary(scorer, out, every, judged, rows, reject_rate)
 

@@ -19,11 +19,18 @@ from unseen.errors import UnseenError
 from unseen.files import read_json, write_atomically, write_json
 
 PLAN = "plan.json"
+WORK = "work"  # what is locked; the lock is in the folder of the parts, and goes with it
+LOCK = f".{WORK}.lock"
 WEIGHTS = ("model.safetensors", "source.safetensors")  # of a run; its estimator follows from them
 
 
+def parts_folder(out: Path) -> Path:
+    """Return the folder of the parts of a file."""
+    return out.with_name(f"{out.name}.parts")
+
+
 class Journal:
-    """The parts that are done.
+    """The parts that are done. Whoever makes or removes one holds the lock of `WORK` in its folder.
 
     Args:
         out: the file that all predictions will be written to.
@@ -32,10 +39,10 @@ class Journal:
     """
 
     def __init__(self, out: Path, plan: dict[str, Any], restart: bool = False) -> None:
-        self.out, self.folder = out, out.with_name(f"{out.name}.parts")
+        self.out, self.folder = out, parts_folder(out)
         self.plan = json.loads(json.dumps(plan))
-        if restart:
-            self.remove()
+        if restart or not (self.folder / PLAN).exists():
+            self._discard()
         if (self.folder / PLAN).exists():
             before = read_json(self.folder / PLAN)
             if changed := [name for name in plan if before.get(name) != self.plan[name]]:
@@ -73,7 +80,18 @@ class Journal:
         return total
 
     def remove(self) -> None:
+        """Remove everything, the lock too."""
+        self._discard()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _discard(self) -> None:
+        """Remove everything but the lock; the plan last, for parts without one may be of any."""
+        found = self.folder.iterdir() if self.folder.is_dir() else ()
+        for path in sorted(found, key=lambda path: path.name == PLAN):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name != LOCK:
+                path.unlink(missing_ok=True)
 
 
 def model_digest(path: Path) -> str:

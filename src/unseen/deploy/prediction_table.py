@@ -50,6 +50,13 @@ def table_file(out: Path) -> Iterator[Write]:
         temporary.unlink(missing_ok=True)
 
 
+class _Lines(io.StringIO):
+    """Lines that csv ends with \\r\\n, so that it quotes both characters; they end with \\n."""
+
+    def write(self, line: str) -> int:
+        return super().write(f"{line[:-2]}\n")
+
+
 @contextmanager
 def _csv(path: Path) -> Iterator[Write]:
     with path.open("w", encoding="utf-8", newline="") as file:
@@ -57,8 +64,8 @@ def _csv(path: Path) -> Iterator[Write]:
 
         def write(columns: Columns) -> None:
             nonlocal begun
-            text = io.StringIO()
-            writer = csv.writer(text, lineterminator="\n")
+            text = _Lines()
+            writer = csv.writer(text)
             if not begun:
                 writer.writerow(columns)
                 begun = True

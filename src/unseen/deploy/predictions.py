@@ -153,9 +153,20 @@ def predict_part(
 def observe_named(scorer: Scorer, chunk: Chunk) -> Seen:
     """Observe a batch; an error names the sample."""
     try:
-        return scorer.observe(chunk.x)
+        seen = scorer.observe(chunk.x)
     except SampleError as error:
         raise UnseenError(f"{chunk.names[error.sample]}: {error.problem}") from None
+    # Now, with its name: the score of a domain of a million samples would not say which one it is.
+    with np.errstate(invalid="ignore", over="ignore"):
+        outputs = outputs_of(scorer.labels, seen)
+    for values in (seen.scores, seen.features, outputs):
+        finite = np.isfinite(values).reshape(seen.n, -1).all(1)
+        if not finite.all():
+            raise UnseenError(
+                f"{chunk.names[int(finite.argmin())]}: the outputs of the model are not finite: "
+                "look for very large numbers in the sample"
+            )
+    return seen
 
 
 def domain_sums(scorer: Scorer, domains: Sequence[str], seen: Seen, start: int) -> dict[str, Sums]:

@@ -28,6 +28,11 @@ from unseen.errors import UnseenError
 from unseen.reading import BlankLine, open_file, read_json_lines
 
 
+def as_utf8(name: str) -> str:
+    """Return a name with the bytes that are not UTF-8 as \\udc80 to \\udcff."""
+    return name.encode(errors="backslashreplace").decode()
+
+
 class Item(NamedTuple):
     """A sample of a manifest or folder."""
 
@@ -62,9 +67,11 @@ class FileStream:
         return self._items(check_files=False)
 
     def _items(self, check_files: bool) -> Iterator[Item]:
-        if self.path.is_dir():
-            return self._folder_items()
-        return self._manifest_items(check_files)
+        items = self._folder_items() if self.path.is_dir() else self._manifest_items(check_files)
+        for item in items:
+            # Names of files and folders need not be UTF-8; all that is written is.
+            name, domain, label = map(as_utf8, (item.name, item.domain, item.label))
+            yield item._replace(name=name, domain=domain, label=label)
 
     def scan(self) -> Scan:
         """Read all rows once; everything that is wrong with them is one error.
