@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import io
 import struct
 import zlib
@@ -128,6 +129,13 @@ POSTS = {
     "JSON with NaN": (422, json_body('{"arrays": [[NaN]]}')),
     "JSON that is not UTF-8": (422, json_body(b'{"texts": ["\xff\xfe"]}')),
     "JSON nested too deeply": (422, json_body(DEEP)),
+    "long text among numbers": (422, json_body({"arrays": ["x" * 100_000, *"a" * 30_000]})),
+    "text among numbers of a list": (422, json_body({"arrays": [["x" * 90_000, *"a" * 30_000]]})),
+    "thousands of inputs": (422, json_body({"arrays": {str(i): [[1]] for i in range(9_000)}})),
+    "compressed body": (
+        415,
+        arrays(gzip.compress(npy(GOOD)), headers={"Content-Encoding": "gzip"}),
+    ),
     "JSON of a number": (422, json_body(3)),
     "JSON of a list": (422, json_body([1, 2])),
     "JSON without a field": (422, json_body({})),
@@ -169,6 +177,10 @@ POSTS = {
     "array that states a negative shape": (422, arrays(npy_of_shape("(-2, -2)", bytes(16)))),
     "array that states a shape of truths": (422, arrays(npy_of_shape("(True,)", bytes(4)))),
     "array that states no rows of many": (422, arrays(npy_of_shape(f"(0, {2**70})"))),
+    "array that states no samples of too many numbers": (
+        422,
+        arrays(npy_of_shape(f"(2, {10**12 - 1}, {10**12 - 1}, 0)")),
+    ),
     "array that states many axes": (422, arrays(npy_of_shape("(1,) * 40".replace(" ", "")))),
     "array with an expression in its header": (422, arrays(npy_of_shape("(1 << 3,)", bytes(32)))),
     "array with code in its header": (422, arrays(npy_with_header("__import__('os').getcwd()"))),

@@ -14,10 +14,13 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
+import torch
 from light_task import samples
 from live_service import npy, png, reason_of, running
+from torch import nn
 
-from unseen.deploy import open_scorer
+import unseen
+from unseen.deploy import export_onnx, open_scorer
 from unseen.deploy.service.limits import Limits
 from unseen.deploy.service.settings import Batching, Watching
 from unseen.errors import UnseenError
@@ -300,3 +303,31 @@ def test_openapi_describes_every_route_of_the_service(client):
     assert {"/predict", "/score", "/health", "/ready", "/metrics", "/reload", "/runs"} <= {*paths}
     assert "multipart/form-data" in paths["/predict"]["post"]["requestBody"]["content"]
     assert client.get("/ready").json() == {"ready": True}
+
+
+@pytest.fixture(scope="module")
+def steep(tmp_path_factory):
+    """A client of a model whose logits overflow before its features do."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+    with torch.no_grad():
+        model[2].weight.mul_(100)
+    net = unseen.UncertaintyGuided(model, sites=["0"], embedding="0")
+    x, y = torch.randn(400, 8), torch.randint(3, (400,))
+    unseen.calibrate(net, [(x[:200], y[:200])], held_out=[(x[200:], y[200:])])
+    net.keep_held_out(None)
+    path = tmp_path_factory.mktemp("steep") / "steep.onnx"
+    export_onnx(net, x[:2], path)
+    with running([path]) as client:
+        yield client
+
+
+def test_predictions_that_are_not_finite_are_refused_and_not_counted(steep):
+    x = np.ones((3, 8), np.float32)
+    assert steep.arrays(x)["stream"]["samples"] == 3
+    x[1, 0] = 1e38
+    answer = steep.post("/predict", data=npy(x), headers={"Content-Type": "application/x-npy"})
+    assert answer.status_code == 422 and "not finite" in reason_of(answer)
+    assert steep.arrays(x[:1])["stream"]["samples"] == 4
+    state = steep.get("/state")
+    assert state.status_code == 200 and len(state.json()["recent"]) == 1 and steep.alive()

@@ -27,6 +27,12 @@ class Part:
 
 async def receive(request: Request, limits: Limits) -> bytes:
     """Return the body of a request."""
+    if (encoding := request.headers.get("content-encoding", "identity")).lower() != "identity":
+        raise Problem(
+            415,
+            "unsupported_encoding",
+            f"the body has the Content-Encoding {encoding[:60]}: send it without",
+        )
     _check_length(request.headers.get("content-length"), limits)
     try:
         return await asyncio.wait_for(_collect(request, limits), limits.receive_seconds)

@@ -137,6 +137,7 @@ def _from_numbers(contents: Any, limits: Limits) -> Payload:
 
 
 def _numbers(value: Any, name: str) -> Array:
+    _check_leaves(value, name)
     try:
         array = np.array(value)
     except (ValueError, OverflowError, RecursionError) as error:
@@ -144,6 +145,18 @@ def _numbers(value: Any, name: str) -> Array:
     if array.dtype.kind not in "biuf":
         raise invalid(f"{name} must hold numbers only")
     return array
+
+
+def _check_leaves(value: Any, name: str) -> None:
+    """Refuse texts before numpy sees them: it makes every item as long as the longest one."""
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        kinds = set(map(type, item)) if isinstance(item, list) else {type(item)}
+        if not kinds <= {list, int, float, bool}:
+            raise invalid(f"{name} must hold numbers only")
+        if isinstance(item, list) and list in kinds:
+            waiting.extend(one for one in item if type(one) is list)
 
 
 def _from_npy(parts: Sequence[Part], limits: Limits) -> Payload:
@@ -181,7 +194,10 @@ def _npy(part: Part) -> Array:
             f"{found}"
         )
     flat = np.frombuffer(part.content, dtype, offset=file.tell())
-    array = flat.reshape(shape, order="F" if fortran else "C")
+    try:
+        array = flat.reshape(shape, order="F" if fortran else "C")
+    except ValueError:  # a size of 0 beside sizes whose product is too large
+        raise invalid(f"{part.name} has an impossible shape in its header") from None
     return array.astype(dtype.newbyteorder("="), copy=False)
 
 

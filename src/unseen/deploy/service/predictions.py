@@ -12,6 +12,7 @@ from PIL import Image
 from unseen.deploy.reductions import Array
 from unseen.deploy.seen import LabelKind, Seen
 from unseen.deploy.transport import softmax
+from unseen.errors import UnseenError
 
 DIGITS = 6  # of numbers in answers
 
@@ -19,7 +20,8 @@ DIGITS = 6  # of numbers in answers
 def predictions_of(seen: Seen, labels: LabelKind, classes: tuple[str, ...]) -> list[dict[str, Any]]:
     """Return the prediction of each sample with its score."""
     make = {"classes": _classes, "several": _several, "number": _numbers, "map": _maps}[labels]
-    rows = make(seen.logits, classes)
+    with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is refused
+        rows = make(seen.logits, classes)
     scores = _rounded(seen.scores)
     return [{**row, "score": score} for row, score in zip(rows, scores, strict=True)]
 
@@ -71,5 +73,9 @@ def _maps(logits: Array, classes: tuple[str, ...]) -> list[dict[str, Any]]:
 
 
 def _rounded(values: Array) -> list[Any]:
+    if not np.isfinite(values).all():
+        raise UnseenError(
+            "the predictions of these samples are not finite: look for very large numbers"
+        )
     rounded: list[Any] = np.round(values.astype(np.float64), DIGITS).tolist()
     return rounded

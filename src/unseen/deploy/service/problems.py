@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+LONGEST = 500  # characters of a reason; names that a client sends may be in it
+
 
 class Problem(Exception):
     """A request that gets a 4xx or 503."""
@@ -15,7 +17,8 @@ class Problem(Exception):
 
     @property
     def body(self) -> dict[str, Any]:
-        return {"error": {"status": self.status, "code": self.code, "reason": self.reason}}
+        reason = self.reason if len(self.reason) <= LONGEST else f"{self.reason[:LONGEST]}…"
+        return {"error": {"status": self.status, "code": self.code, "reason": reason}}
 
     @property
     def headers(self) -> dict[str, str]:

@@ -30,8 +30,7 @@ class Shown:
     prediction: Any
     probability: float | None
     score: float
-    sample: Array | str
-    picture: dict[str, Any] | None = None  # made when the page asks for it
+    content: Array | str | dict[str, Any]  # the sample; its picture when the page has asked for it
 
 
 class Recent:
@@ -65,11 +64,11 @@ class Recent:
         """Return the inputs as JSON values, the last one first."""
         found = []
         for one in reversed(list(self.shown)):
-            if one.picture is None:
-                one.picture = picture_of(one.sample)
-                one.sample = ""
+            content = one.content  # read once: requests for the page may run at the same time
+            if not isinstance(content, dict):
+                content = one.content = picture_of(content)
             about = ("number", "time", "domain", "prediction", "probability", "score")
-            found.append({**{name: getattr(one, name) for name in about}, **one.picture})
+            found.append({**{name: getattr(one, name) for name in about}, **content})
         return found
 
 
