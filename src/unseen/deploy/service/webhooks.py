@@ -69,16 +69,17 @@ class Webhooks:
         host = urlsplit(url).hostname  # the rest of a URL may be a secret
         for wait in (*self.waits, None):
             try:
-                answer = requests.post(
+                with requests.post(
                     url,
                     data=content,
                     headers={"Content-Type": "application/json"},
                     timeout=TIMEOUT,
                     allow_redirects=False,
-                )
-                if answer.status_code < 300:
-                    return True
-                problem = f"status {answer.status_code}"
+                    stream=True,  # the body is not read: it may never end
+                ) as answer:
+                    if answer.status_code < 300:
+                        return True
+                    problem = f"status {answer.status_code}"
             except requests.RequestException as error:
                 problem = type(error).__name__
             _log.warning("the webhook at %s failed: %s", host, problem)
