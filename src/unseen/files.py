@@ -76,7 +76,8 @@ def locked(folder: Path, wait: float = 0.0, nested: bool = False) -> Iterator[No
         lock.acquire(timeout=max(wait, PROBE))
     except Timeout:
         raise FolderBusy(
-            f"{folder} is being written by another process: wait for it, or use another --out"
+            f"{folder} is being written by another process: wait for it, or use another --out or "
+            "--state"
         ) from None
     except OSError as error:
         raise UnseenError(

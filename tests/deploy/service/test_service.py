@@ -305,6 +305,16 @@ def test_openapi_describes_every_route_of_the_service(client):
     assert client.get("/ready").json() == {"ready": True}
 
 
+def test_space_around_a_token_is_not_part_of_it(folder):
+    with running([folder / "own.onnx"], token=" s3cret\n") as client:
+        client.token = "s3cret"
+        assert client.get("/runs").status_code == 200
+        client.token = "s3cre"
+        assert client.get("/runs").status_code == 401
+    with pytest.raises(UnseenError, match="UNSEEN_TOKEN is empty"), running([], token=" \n"):
+        pass
+
+
 @pytest.fixture(scope="module")
 def steep(tmp_path_factory):
     """A client of a model whose logits overflow before its features do."""

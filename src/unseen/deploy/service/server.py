@@ -63,7 +63,9 @@ def serve(
     check_int("recent", settings.recent, 0)
     check_number("reload_seconds", settings.reload_seconds, 0.01)
     check_number("stop_seconds", settings.stop_seconds, 0)
-    if settings.token == "":
+    # Without the line feed that a file of secrets ends with; a header cannot carry it.
+    token = None if settings.token is None else settings.token.strip()
+    if token == "":
         raise UnseenError("UNSEEN_TOKEN is empty: set a token, or unset it")
     with contextlib.ExitStack() as stack:
         listening = stack.enter_context(_listen(settings.host, settings.port))
@@ -94,7 +96,7 @@ def serve(
             stack.callback(runs[name].close)
         watcher = Watcher(list(runs.values()), settings.reload_seconds)
         stack.callback(watcher.close)
-        service = Service(runs, settings.limits, metrics, settings.token)
+        service = Service(runs, settings.limits, metrics, token)
         server = _server(service, settings, watcher.reload_now)
         port = listening.getsockname()[1]
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
