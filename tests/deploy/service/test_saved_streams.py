@@ -220,3 +220,34 @@ def test_kill_loses_no_acknowledged_sample_and_sigterm_finishes(light_run, tmp_p
     assert snapshot.with_suffix(".journal").stat().st_size == 0
     about, _ = unpack(snapshot.read_bytes(), snapshot)
     assert about["streams"].get("last", {}).get("samples", 0) >= (len(x) if answered else 0)
+
+
+def test_window_that_cannot_be_judged_is_left_out_also_after_a_restart(
+    light_run, tmp_path, monkeypatch
+):
+    """Its samples may be of several requests: none of them fails, and the service starts again."""
+    scorer = open_scorer(light_run.exported, threads=1)
+    x = samples("test").tensors[0].numpy()
+    features = scorer.calibration.held_out.shape[1]
+    score_of = type(scorer).domain_score_of
+
+    def overflow(self, values):
+        if np.abs(values).max() > 1e20:
+            raise UnseenError("the score of these samples is inf")
+        return score_of(self, values)
+
+    monkeypatch.setattr(type(scorer), "domain_score_of", overflow)
+    journal = Journal(tmp_path, "light")
+    streams = Streams(scorer, SETTINGS, features, journal)
+    for number in range(4):  # windows 1 to 4; the second one has a huge sample
+        seen = scorer.observe(x[:16])
+        if number == 1:
+            seen.features[3] = 1e30
+        entry = Entry("lab", float(number), seen)
+        stream, readings = streams.update(entry)
+        journal.append(streams.record([entry]))
+        assert len(readings) == (number != 1)
+    assert (stream.samples, stream.windows, stream.waiting) == (64, 3, 0)
+    again = Streams(scorer, SETTINGS, features, Journal(tmp_path, "light"))
+    assert again.by_domain["lab"].compute() == stream.compute()
+    np.testing.assert_array_equal(again.by_domain["lab"].sum, stream.sum)

@@ -8,6 +8,7 @@ of a stream is bounded: the samples of one window, and sums.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
@@ -17,9 +18,11 @@ import numpy as np
 from unseen.deploy.reductions import Array
 from unseen.deploy.seen import Seen
 from unseen.deploy.service.settings import Watching
+from unseen.errors import UnseenError
 from unseen.functional.verdict import Outcome, Verdict
 
 HISTORY = 240  # readings that are kept of a domain
+_log = logging.getLogger(__name__)
 
 
 class Judge(Protocol):
@@ -97,7 +100,14 @@ class Stream:
             self.gathered.append(seen.take(np.arange(start, stop)))
             start = stop
             if self.waiting == self.watching.window:
-                readings.append(self._close_window(scorer, time))
+                # Not an error of this request: the samples of others may be in the window too, and
+                # after a restart the same window is judged again.
+                try:
+                    readings.append(self._close_window(scorer, time))
+                except UnseenError as error:
+                    _log.warning(
+                        "a window of %d samples is left out: %s", self.watching.window, error
+                    )
         self.samples += n
         self.last_time = time
         return readings
@@ -120,15 +130,17 @@ class Stream:
         self.gathered = []
         verdict = scorer.judge(seen, watching.tolerance, watching.rate / 2)
         total = seen.features.astype(np.float64).sum(0)
-        self.sum = watching.decay * self.sum + total
-        self.weight = watching.decay * self.weight + seen.n
-        self.squares = watching.decay**2 * self.squares + seen.n
-        mean = (self.sum / self.weight).astype(seen.features.dtype)
+        sum_ = watching.decay * self.sum + total
+        weight = watching.decay * self.weight + seen.n
+        squares = watching.decay**2 * self.squares + seen.n
+        mean = (sum_ / weight).astype(seen.features.dtype)
         slow = scorer.domain_score_of(mean[None])
-        size = watching.size_with_threshold(self.weight**2 / self.squares)
+        size = watching.size_with_threshold(weight**2 / squares)
         slow_threshold = scorer.threshold(size, watching.rate / 2)
         drifts = slow > slow_threshold and verdict.verdict == "ok"
         low, high = verdict.interval or (None, None)
+        # From here on nothing raises: a window counts whole or not at all.
+        self.sum, self.weight, self.squares = sum_, weight, squares
         self.windows += 1
         reading = WindowReading(
             time=time,
