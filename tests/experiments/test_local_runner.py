@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -82,6 +83,18 @@ def test_interruption_ends_the_workers(make_job):
         run_jobs([job], LocalRunner(1), interrupt)
     job.handle.join(10)
     assert not job.handle.is_alive()
+
+
+def decode(path: Path) -> None:
+    with ProcessPoolExecutor(1) as pool:
+        path.write_text(str(pool.submit(abs, -3).result()))
+
+
+def test_worker_may_start_processes_of_its_own(make_job, tmp_path):
+    """Files of one's own are decoded by several processes."""
+    job = make_job("decodes", decode, tmp_path / "sum")
+    assert run_jobs([job], LocalRunner(1)) == {}
+    assert (tmp_path / "sum").read_text() == "3"
 
 
 def busy(folder: Path) -> None:

@@ -8,6 +8,7 @@ from own_images import write_images
 from unseen.errors import UnseenError
 from unseen.experiments.grid import plan_runs, read_grid
 from unseen.experiments.run_grid import _train_and_evaluate, is_evaluated, write_tables
+from unseen.training.run import Run
 
 
 @pytest.fixture(autouse=True)
@@ -51,11 +52,31 @@ def test_grid_trains_and_evaluates_on_own_data(tmp_path):
         is_evaluated(plan_runs(grid)[0], None)
 
 
+@pytest.mark.parametrize("length", ["steps = 2", "epochs = 1"])
+def test_grid_plans_the_settings_that_training_counts_and_adjusts(tmp_path, length):
+    """Else its runs are other runs when they are finished."""
+    for i, name in enumerate(("day", "night")):
+        write_images(tmp_path / "set" / name, 6, seed=i)
+    data = f'data = {{path = "{tmp_path}/set", source = "day"}}'
+    path = write_grid(tmp_path, data)
+    written = path.read_text().replace("steps = 2", length)
+    path.write_text(written.replace('"erm"', '"uncertainty_guided"'))
+    grid = read_grid(path)
+    (planned,) = plan_runs(grid)
+    assert planned.warnings == ()  # the warm-up is shorter than the training
+    _train_and_evaluate(
+        grid.task, "uncertainty_guided", "fast", dict(grid.set), 0, planned.folder, None
+    )
+    assert (
+        is_evaluated(planned, None) and planned.steps == Run(planned.folder).config["loop"]["steps"]
+    )
+
+
 @pytest.mark.parametrize("data, more, message", [
     ("", "", "task is missing: name one, or your own data"),
     ('task = "mini_digits"', 'data = "x"', "give either task or data"),
     ('data = "PATH"', 'variants = ["a"]', "has no variants"),
-    ('data = "PATH"', "", "no labelled domain beside the source"),
+    ('data = "PATH"', "", "no labelled domain beside the source to test on: give folders"),
     ('data = {path = "PATH", smell = 1}', "", "smell"),
 ])  # fmt: skip
 def test_grid_with_bad_data_is_refused(tmp_path, data, more, message):

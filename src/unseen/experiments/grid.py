@@ -34,7 +34,7 @@ from unseen.tasks.own_files import data_word
 from unseen.training.batches import load_split
 from unseen.training.config import resolve
 from unseen.training.identity import TRAINED_ON, identity, trained_on
-from unseen.training.preparation import find_layers
+from unseen.training.preparation import adjust_to_steps, count_steps, find_layers
 
 log = logging.getLogger("unseen")
 
@@ -283,14 +283,19 @@ def plan_runs(grid: Grid) -> list[PlannedRun]:
         domains = labelled_targets(task)
         folder = grid.runs / word.partition("/")[2]
         if not domains:
-            raise UnseenError(f"{grid.path}: the data have no labelled domain beside the source")
+            raise UnseenError(
+                f"{grid.path}: the data have no labelled domain beside the source to test on: give "
+                "folders DOMAIN/CLASS/FILE or a manifest with the columns domain and label"
+            )
         for name, row in _folder_names(grid).items():
             try:
                 method = method_named(row.method)
                 chosen = resolve(task, method, grid.preset, merge(grid.set, row.set), "set")
+                chosen = chosen._replace(loop=count_steps(task, chosen.loop))
                 net = method(task.model(**chosen.model), **chosen.method)
                 with suppress(MissingData):  # published runs need no data
                     find_layers(net, task)
+                adjust_to_steps(net, task, chosen.loop)
             except UnseenError as error:
                 raise UnseenError(f"{grid.path}, row {row.label}: {error}") from error
             warnings = tuple(net.warnings(chosen.loop.steps))

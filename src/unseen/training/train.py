@@ -53,7 +53,12 @@ from unseen.training.identity import (
 from unseen.training.loggers.registry import AnyLogger, Loggers, make_loggers, points_of
 from unseen.training.loop import training_steps
 from unseen.training.machine import forget_peak_memory, peak_memory, pick_device, processor
-from unseen.training.preparation import count_steps, find_layers, random_state_kept
+from unseen.training.preparation import (
+    adjust_to_steps,
+    count_steps,
+    find_layers,
+    random_state_kept,
+)
 from unseen.training.progress import TrainingProgress
 from unseen.training.run import DONE, RECORDS, Run, record_lines
 from unseen.training.run_folder import open_run, remove_new, reopen_finished, start_loggers
@@ -100,14 +105,12 @@ def train(
     )
     check_seed(seed)
     settings = resolve(task, method_class, preset, overrides or {}, recipe=recipe)
-    if settings.loop.epochs is not None:
-        settings = settings._replace(loop=count_steps(task, settings.loop))
+    settings = settings._replace(loop=count_steps(task, settings.loop))
     loop = settings.loop
     torch.manual_seed(seed)
     net = method_class(task.model(**settings.model), **settings.method).to(target_device)
     find_layers(net, task)
-    if task.record:  # own data; benchmarks keep the settings they were published with
-        net.adjust_to(loop.steps)
+    adjust_to_steps(net, task, loop)
     train_mode(net)
     config = {
         **identity(task, net, preset, settings, seed),

@@ -32,7 +32,8 @@ class LocalRunner(Runner):
             job.log.parent.mkdir(parents=True, exist_ok=True)
             with _worker_environment():
                 call = (job.function, job.arguments, job.log, dict(os.environ))
-                job.handle = context.Process(target=_run_in_worker, args=call, daemon=True)
+                # No daemon: a worker that decodes files has processes of its own.
+                job.handle = context.Process(target=_run_in_worker, args=call)
                 job.handle.start()
             job.state = "running"
 
