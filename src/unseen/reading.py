@@ -50,6 +50,12 @@ def read_json(path: Path) -> dict[str, Any]:
         value = read_json_value(path)
     except MissingFile:
         raise MissingFile(f"{path} does not exist: is {path.parent} a run folder?") from None
+    except UnseenError:
+        if path.parent.is_file():
+            raise UnseenError(
+                f"{path.parent} is a file: give the folder of a run, or a model exported as .onnx"
+            ) from None
+        raise
     if not isinstance(value, dict):
         raise UnseenError(f"{path} must hold a JSON object, not a {type(value).__name__}")
     return value

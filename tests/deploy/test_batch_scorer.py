@@ -118,8 +118,10 @@ def test_bad_batches_are_errors_that_name_the_column(light_run, x):
     score = BatchScorer(light_run.exported, inputs="image", sums_by="number", threads=1)
     with pytest.raises(UnseenError, match='no column "image", only x'):
         score({"x": x})
-    with pytest.raises(UnseenError, match='no column "number"'):
+    with pytest.raises(UnseenError, match=r'no column "number".* with sums_by='):
         score({"image": x})
+    with pytest.raises(UnseenError, match=r'no column "key".* with keep='):
+        BatchScorer(light_run.exported, keep=["key"], threads=1)({"x": x})
     with pytest.raises(UnseenError, match=r"must be 60 whole numbers.* sums_by="):
         score({"image": x, "number": np.zeros(len(x))})
     with pytest.raises(UnseenError, match="no sums to merge"):

@@ -164,6 +164,12 @@ def test_reader_takes_texts_tables_and_arrays(tmp_path):
         np.testing.assert_array_equal(array.batch([item]), np.eye(2, dtype=np.float32)[None, None])
 
 
+def test_file_that_is_no_exported_model_is_named(tmp_path):
+    (tmp_path / "model.pt2").write_bytes(b"of torch.export")
+    with pytest.raises(UnseenError, match=r"model\.pt2 is a file: give .* exported as \.onnx"):
+        open_scorer(tmp_path / "model.pt2")
+
+
 @pytest.mark.parametrize(
     ("item", "message"),
     [

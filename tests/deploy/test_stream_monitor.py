@@ -136,6 +136,8 @@ def test_monitor_continues_from_its_file(light_run, scorer, tmp_path):
     assert again.compute() == monitor.compute()
     with pytest.raises(UnseenError, match="another memory, 3"):
         StreamMonitor.load(tmp_path / "m.npz", scorer, **{**settings, "memory": 4})
+    with pytest.raises(UnseenError, match="another false_alarms_per_thousand, 5: use that"):
+        StreamMonitor.load(tmp_path / "m.npz", scorer, batch=20, memory=3)
     with pytest.raises(UnseenError, match="another model"):
         held_out = draw(np.random.default_rng(0), 300)
         StreamMonitor.load(tmp_path / "m.npz", InputScorer(held_out), **settings)

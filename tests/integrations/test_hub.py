@@ -159,6 +159,8 @@ def test_card_of_a_run_has_its_domains_and_none_of_its_paths(tmp_path):
     results = evaluate(run, task)
     net = run.load(task)
     net.save_pretrained(tmp_path / "hub", card=run.folder)
+    with pytest.raises(UnseenError, match="is a run of erm, the method is gud: give"):
+        unseen.METHODS["gud"](model(), embedding="1").save_pretrained(tmp_path, card=run.folder)
     text = (tmp_path / "hub/README.md").read_text()
     for name, found in results["domains"].items():
         assert f"| {name}, unseen | {found['accuracy']:.4f} |" in text

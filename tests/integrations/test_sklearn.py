@@ -113,6 +113,7 @@ def test_images_and_networks_of_ones_own_work():
         ({"lr": -1.0}, "lr"),
         ({"held_out": 1.5}, "held_out"),
         ({"settings": {"wings": 2}}, "wings"),
+        ({"network": "mine:build"}, "network must be a function that returns a torch.nn.Module"),
     ],
 )
 def test_wrong_parameters_are_named(parameters, message):

@@ -81,11 +81,12 @@ def train(
     named = [] if augment is None else [f"augment={augment}"]
     if network is not None and network.pretrained is not None:
         named.append(f"pretrained={network.pretrained.absolute()}")
-    made = task_named(word)
-    if method is None and recipe is not None:
-        method = recipe_named(recipe).method
-    method = method or made.presets.get(preset or "fast", {}).get("method", "uncertainty_guided")
     with process_group(device) as leads:  # of torchrun, if it started this command
+        made = task_named(word)
+        if method is None and recipe is not None:
+            method = recipe_named(recipe).method
+        method = method or made.presets.get(preset or "fast", {}).get("method")
+        method = method or "uncertainty_guided"
         loggers = make_loggers(logger if leads else None, out, tensorboard=tensorboard and leads)
         run = training.train(
             made,

@@ -35,7 +35,8 @@ def tune(
     ----------
     task
         A name from `unseen tasks`, optionally with /variant, your own task as
-        package.module:function, or data:PATH.
+        package.module:function, or your own data as data:PATH, with options such as
+        "data:PATH?source=NAME&model=package.module:function".
     space
         TOML file with the ranges and choices to draw from.
     out

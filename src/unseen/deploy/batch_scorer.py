@@ -74,26 +74,26 @@ class BatchScorer:
 
     def __call__(self, batch: Batch) -> dict[str, Array]:
         """Return the predictions and scores of a batch."""
-        given = [np.asarray(self._column(batch, name)) for name in self.inputs]
+        given = [np.asarray(self._column(batch, name, "inputs")) for name in self.inputs]
         seen = self.scorer.observe(given[0] if len(given) == 1 else tuple(given))
-        columns = {name: np.asarray(self._column(batch, name)) for name in self.keep}
-        columns |= {**self._predictions(seen), "score": seen.scores}
+        kept = {name: np.asarray(self._column(batch, name, "keep")) for name in self.keep}
+        columns = {**kept, **self._predictions(seen), "score": seen.scores}
         if (raw := seen.raw_correctness) is not None:
             columns["raw_correctness"] = raw
         if self.logits:
             columns["logits"] = seen.logits
         if self.sums_by is not None:
             columns["sums"] = np.full(seen.n, b"", object)
-            columns["sums"][0] = sums_to_bytes(
-                sums_of(self.scorer, seen, np.asarray(self._column(batch, self.sums_by)))
-            )
+            numbers = np.asarray(self._column(batch, self.sums_by, "sums_by"))
+            columns["sums"][0] = sums_to_bytes(sums_of(self.scorer, seen, numbers))
         return columns
 
-    def _column(self, batch: Batch, name: str) -> Array:
+    def _column(self, batch: Batch, name: str, option: str) -> Array:
         if name not in batch:
+            what = "the columns of the model" if option == "inputs" else "columns of the batch"
             raise UnseenError(
-                f'the batch has no column "{name}", only {", ".join(batch)}: name the columns of '
-                "the model with inputs=..."
+                f'the batch has no column "{name}", only {", ".join(batch)}: name {what} with '
+                f"{option}=..."
             )
         return batch[name]
 

@@ -234,9 +234,11 @@ class StreamMonitor:
                 raise UnseenError(f"{place} was saved with another model")
             changed = [n for n, value in self.settings.items() if about[n] != value]
             if changed:
+                name, value = changed[0], about[changed[0]]
+                if name == "limit":  # nobody gives it
+                    name, value = "false_alarms_per_thousand", value and f"{1000 / value:g}"
                 raise UnseenError(
-                    f"{place} was saved with another {changed[0]}, {about[changed[0]]}: use that, "
-                    "or another file"
+                    f"{place} was saved with another {name}, {value}: use that, or another file"
                 )
             weight, squares, value, product = (float(v) for v in arrays["numbers"])
             sums = {n.removeprefix("sums/"): a for n, a in arrays.items() if n[:5] == "sums/"}

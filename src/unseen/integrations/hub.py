@@ -177,7 +177,7 @@ class HubMethod(ModelHubMixin, library_name="unseen", tags=TAGS):
 
 def push(net: Method, repo_id: str, card: Card | str | Path | None, options: Any) -> str:
     """Upload a method to a repository of the Hub; return the address of the commit."""
-    shared = HubMethod(net, _card(card))
+    shared = HubMethod(net, _card(net, card))
     shared.repo_id = check_type("repo_id", repo_id, str, 'a name such as "me/my-model"')
     try:
         return str(shared.push_to_hub(repo_id, **options))
@@ -190,7 +190,7 @@ def push(net: Method, repo_id: str, card: Card | str | Path | None, options: Any
 def save(net: Method, folder: str | Path, card: Card | str | Path | None) -> None:
     """Write a method and its card to a folder."""
     path = check_path("folder", folder)
-    shared = HubMethod(net, _card(card))
+    shared = HubMethod(net, _card(net, card))
     shared.save_pretrained(path)
 
 
@@ -216,10 +216,17 @@ def load(
     return net
 
 
-def _card(given: Card | str | Path | None) -> Card:
+def _card(net: Method, given: Card | str | Path | None) -> Card:
     if given is None:
         return Card()
-    return given if isinstance(given, Card) else Card.of_run(given)
+    if isinstance(given, Card):
+        return given
+    if (trained := Run(given).config["method"]) != net.name:
+        raise UnseenError(
+            f"card: {given} is a run of {trained}, the method is {net.name}: give the folder of "
+            "its own run, a Card(...), or none"
+        )
+    return Card.of_run(given)
 
 
 def _ships(config: Mapping[str, Any]) -> bool:

@@ -20,6 +20,7 @@ from unseen.checks import check_fraction, check_int, check_positive
 from unseen.detection.verdict import TOLERANCE, Verdict
 from unseen.errors import UnseenError
 from unseen.methods import METHODS, method_named
+from unseen.nn.inputs import describe_type
 from unseen.tasks.own_network import Network, default_network, own_network
 from unseen.training.fit import fit
 
@@ -147,6 +148,11 @@ class UnseenClassifier(ClassifierMixin, BaseEstimator):
 
     def _make_net(self, shape: tuple[int, ...]) -> Method:
         classes = len(self.classes_)
+        if self.network is not None and not callable(self.network):
+            raise UnseenError(
+                "network must be a function that returns a torch.nn.Module, not "
+                f"{describe_type(self.network)}"
+            )
         if self.network is None:
             found = default_network("array", "classes", shape, classes)
             model = found.factory(hidden=self.hidden) if len(shape) == 1 else found.factory()

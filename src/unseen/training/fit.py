@@ -29,6 +29,7 @@ from unseen.schema import plain, validate
 from unseen.training.config import LoopSettings
 from unseen.training.distributed import Processes, join
 from unseen.training.fit_checkpoint import FitCheckpoint
+from unseen.training.group import first_speaks
 from unseen.training.history import History
 from unseen.training.loggers.logger import Training
 from unseen.training.loggers.registry import AnyLogger, make_loggers
@@ -50,6 +51,7 @@ PROBE_EVERY = 50  # steps between two looks at it: about 1 % of the time of stan
 OnStep = Callable[[int, dict[str, float]], object]
 
 
+@first_speaks()
 def fit(
     net: Method | nn.Module,
     loader: Iterable[Any],

@@ -50,16 +50,24 @@ def process_group(device: str = "auto") -> Iterator[bool]:
     if on_gpu:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     dist.init_process_group("nccl" if on_gpu else "gloo", timeout=TIMEOUT)
+    try:
+        with first_speaks():
+            yield dist.get_rank() == 0
+    finally:
+        dist.destroy_process_group()
+
+
+@contextmanager
+def first_speaks() -> Iterator[None]:
+    """Leave messages to process 0 of the group, if there is one: the others say the same."""
     logger = logging.getLogger("unseen")
     before = logger.level
-    leads = dist.get_rank() == 0
-    if not leads:
-        logger.setLevel(logging.ERROR)  # what process 0 says too
+    if dist.is_available() and dist.is_initialized() and dist.get_rank() > 0:
+        logger.setLevel(logging.ERROR)
     try:
-        yield leads
+        yield
     finally:
         logger.setLevel(before)
-        dist.destroy_process_group()
 
 
 class Start(NamedTuple):

@@ -207,7 +207,9 @@ def _source(made: Collection) -> str | None:
         if len(candidates) == 1:
             return candidates[0]
     made.problems.add(
-        "no source domain", f"name the one to train on: --source NAME, one of {', '.join(names)}"
+        "no source domain",
+        f"name the one to train on: --source NAME, one of {', '.join(names)}; in a grid "
+        "data = {path = ..., source = NAME}, as a task data:PATH?source=NAME",
     )
     return None
 

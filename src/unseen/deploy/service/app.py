@@ -59,7 +59,7 @@ class Service:
         if name is None:
             return next(iter(self.runs.values()))
         if name not in self.runs:
-            raise Problem(404, "unknown_run", f"no run {name[:100]!r}: {', '.join(self.runs)}")
+            raise Problem(404, "unknown_run", f"no run {name[:100]!r}, only {', '.join(self.runs)}")
         return self.runs[name]
 
     async def ask(self, request: Request, verb: Any, run: str | None, domain: str | None) -> Any:
@@ -220,7 +220,8 @@ def _handle_problems(app: FastAPI, metrics: Metrics) -> None:
     async def refused(request: Request, problem: Exception) -> Response:
         if isinstance(problem, HTTPException):  # of the router: unknown path or method
             code = {404: "not_found", 405: "method_not_allowed"}.get(problem.status_code, "http")
-            problem = Problem(problem.status_code, code, str(problem.detail))
+            reason = f"{problem.detail}: /openapi.json lists the routes and their methods"
+            problem = Problem(problem.status_code, code, reason)
         if isinstance(problem, RequestValidationError):
             where = problem.errors()[0]
             problem = invalid(f"{'.'.join(map(str, where['loc']))}: {where['msg']}")
