@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -77,3 +79,14 @@ def test_next_step_fits_the_command():
         ["bench", "g.toml"]
     )
     assert "run the command again" in next_step(["evaluate", "run"])
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_closed_pipe_ends_a_command_with_a_message(options):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "unseen", "methods", *options]
+    with os.fdopen(writer, "wb") as closed:
+        finished = subprocess.run(command, stdout=closed, stderr=subprocess.PIPE, text=True)
+    assert finished.returncode == 141
+    assert finished.stderr == "unseen: stopped: what read the output has closed it\n"

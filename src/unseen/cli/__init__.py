@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import sys
 from collections.abc import Sequence
 
@@ -18,6 +19,8 @@ from unseen.errors import Stopped, UnseenError
 from unseen.installed import keep_freed_memory, package_version
 
 __all__ = ["app", "main"]
+
+BROKEN_PIPE = 128 + 13  # as a shell reports SIGPIPE
 
 # Where each command is, below unseen.cli, and the first sentence of its help. A command is imported
 # when it is called: torch takes seconds.
@@ -165,6 +168,11 @@ def main(tokens: Sequence[str] | None = None) -> None:
             "and every setting needs its own --set; try --help"
         )
         sys.exit(2)
+    except BrokenPipeError:  # as in `unseen monitor ... | head`
+        say("stopped: what read the output has closed it")
+        if ours:
+            os._exit(BROKEN_PIPE)  # at a usual exit Python would write to the pipe again
+        sys.exit(BROKEN_PIPE)
     except (CycloptsError, UnseenError, OSError) as error:  # an OSError names its file
         say(f"error: {error}")
         sys.exit(2)
