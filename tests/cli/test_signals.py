@@ -81,11 +81,10 @@ def test_next_step_fits_the_command():
     assert "run the command again" in next_step(["evaluate", "run"])
 
 
-@pytest.mark.parametrize("options", [[], ["--json"]])
-def test_a_closed_pipe_ends_a_command_with_a_message(options):
+def test_a_closed_pipe_ends_a_command_with_a_message():
     reader, writer = os.pipe()
     os.close(reader)
-    command = [sys.executable, "-m", "unseen", "methods", *options]
+    command = [sys.executable, "-m", "unseen", "methods", "--json"]
     with os.fdopen(writer, "wb") as closed:
         finished = subprocess.run(command, stdout=closed, stderr=subprocess.PIPE, text=True)
     assert finished.returncode == 141
