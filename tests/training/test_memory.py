@@ -88,13 +88,23 @@ class Dropping(TinyNet):
         return self.fc2(torch.tanh(self.fc1(self.drop(self.conv2(x).mean((2, 3))))))
 
 
-@pytest.mark.parametrize("meta", ["first", "second"])
-def test_microbatches_share_the_mask_of_dropout(meta):
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("uncertainty_guided", {"sites": ["conv1"]}),
+        ("uncertainty_guided", {"sites": ["conv1"], "meta": "second"}),
+        ("uncertainty_guided", {"sites": ["conv2"]}),  # behind a dropout layer
+        ("uncertainty_guided", {"sites": ["conv2"], "chunk": 1}),
+        ("par", {"warmup": 1}),
+    ],
+)
+def test_microbatches_share_the_mask_of_dropout(name, settings):
+    if name == "uncertainty_guided":
+        settings = {"draws": 2, "warmup": 1, "embedding": "fc1", **settings}
+
     def trained(microbatch):
         torch.manual_seed(0)
-        net = unseen.UncertaintyGuided(
-            Dropping(), sites=["conv1"], embedding="fc1", draws=2, warmup=1, lr=1e-2, meta=meta
-        )
+        net = METHODS[name](Dropping(), lr=1e-2, **settings)
         return fit(CASES["first order"], 4, net=net, microbatch=microbatch)[0]
 
     assert distance(trained(5), trained(None)) < 1e-5

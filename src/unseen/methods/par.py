@@ -97,7 +97,7 @@ class PAR(ERM):
     def step(self, batch: Batch) -> dict[str, Tensor]:
         parts = self.microbatches(Batch(self._ready(batch.x), batch.y))
         # One forward pass serves both updates: the model does not change in the first. Passes of
-        # several parts are not kept.
+        # several parts are not kept, but computed again.
         passes: list[tuple[Tensor, Tensor]] = []
         self.patch_optimizer.zero_grad()
 
@@ -108,7 +108,7 @@ class PAR(ERM):
                 passes.append((source, h))
             self.scaled(part.share * self._local_loss(h.detach(), part.y)).backward()
 
-        parts.map(learn_patches)
+        (parts.map if len(parts) == 1 else parts.again)(learn_patches)
         self.apply_gradients(self.patch_optimizer)
         weight = self.local_weight if self.steps_done >= self.warmup else 0.0
         self.model_optimizer.zero_grad()

@@ -263,7 +263,7 @@ class UncertaintyGuided(NoisyMethod):
             mixing = self._mixing_at(forward.first_gaussian(params, part.x))
             return torch.stack([at_least_float32(mixing.a), at_least_float32(mixing.b)], 1)
 
-        return torch.cat(parts.map(distribution))
+        return torch.cat(parts.again(distribution))  # with the dropout of the pass that follows
 
     def outer_terms(self, out: PerturbedOutput, y: Tensor) -> dict[str, Tensor]:
         """Return the terms of the outer loss and, as "outer_loss", their weighted sum."""

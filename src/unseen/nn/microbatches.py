@@ -109,11 +109,17 @@ class Microbatches:
                 total[name] = total[name] + value if name in total else value
         return total
 
-    def again(self, act: Callable[[Part], Result], start: Mapping[str, Any]) -> list[Result]:
-        """Repeat a `map` from its random state; buffers and random state are restored."""
+    def again(
+        self, act: Callable[[Part], Result], start: Mapping[str, Any] | None = None
+    ) -> list[Result]:
+        """Repeat a `map` from its random state, or take the next one in advance.
+
+        Buffers and random state are restored.
+        """
         device = self.batch.y.device
         before, buffers = _random_state(device), [b.clone() for b in self.model.buffers()]
-        _set_random_state(start, device)
+        if start is not None:
+            _set_random_state(start, device)
         results = self.map(act)
         _set_random_state(before, device)
         for buffer, value in zip(self.model.buffers(), buffers, strict=True):
