@@ -187,6 +187,15 @@ def test_lines_are_rare_and_show_the_time_left(capsys, monkeypatch):
     ]
 
 
+def test_time_left_is_not_shown_before_the_first_step(capsys, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    with TrainingProgress("predict", total=400, done=100, unit="sample") as shown:
+        clock[0] = 20.0
+        shown.show(100)
+    assert capsys.readouterr().err == "predict: sample 100/400    0.0/s\n"
+
+
 def test_speed_of_a_resumed_run_counts_its_own_steps(capsys, monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])

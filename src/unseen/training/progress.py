@@ -101,7 +101,7 @@ class TrainingProgress:
             return
         speed = (step - self.first) / max(now - self.started, 1e-9)
         count, pace = f"{step}/{self.total}", f"{speed:.1f}/s"
-        left = f"{format_seconds((self.total - step) / max(speed, 1e-9))} left"
+        left = f"{format_seconds((self.total - step) / speed)} left" if speed > 0 else ""
         metrics = format_metrics(self.metrics)
         if self.live is not None:
             self.live.update(
@@ -110,7 +110,7 @@ class TrainingProgress:
             return
         self.printed = now
         line = f"{self.label}: {self.unit} {count}  {metrics}  {pace}  {left}"
-        print(line, file=sys.stderr, flush=True)
+        print(line.rstrip(), file=sys.stderr, flush=True)
 
 
 def format_seconds(seconds: float) -> str:
