@@ -176,8 +176,15 @@ def test_targets_of_a_benchmark_are_refused():
         ("lr = { low = 1, high = 0.1 }", "low must be below high"),
         ("lr = { low = 0, high = 1, log = true }", "low must be above 0"),
         ("lr = { low = 0.1, high = 1, sort = true }", "unknown setting sort"),
+        ("lr = { low = 0.1, high = 1.0, step = 0.4 }", "cannot be reached from 0.1 in steps of"),
+        ("lr = { low = 0.1, high = 0.2, step = 5.0 }", "cannot be reached"),
+        ("lr = { low = 0.1, high = 0.2, step = 0.0 }", "cannot be reached"),
+        ("lr = { low = 0.1, high = 0.2, step = -0.1 }", "cannot be reached"),
+        ("lr = { low = true, high = 2 }", "low must be an integer or a number, not True"),
         ("lr = [-1.0, 0.1]", "lr"),
         ("rl = [0.1, 0.2]", "unknown setting rl"),
+        ("'noise.scale' = [0.1, 0.2]\nnoise.scale = [1, 2]", "noise.scale: is given twice"),
+        ("", "space must be of length 1 or more"),
     ],
 )
 def test_bad_spaces_are_refused_before_training(place, tmp_path, entry, problem):
@@ -190,6 +197,8 @@ def test_bad_spaces_are_refused_before_training(place, tmp_path, entry, problem)
 
 def test_space_reads_nested_names_and_whole_numbers(tmp_path):
     path = tmp_path / "space.toml"
+    path.write_text("[space]\nema = { low = 0.1, high = 1.0, step = 0.3 }\n")
+    assert [c["ema"] for c in corners(read_space(path)[1])] == [0.1, 1.0]
     path.write_text(
         "[space]\nnoise.scale = { low = 0.5, high = 8, log = true }\n"
         'draws = { low = 1, high = 4 }\nmeta = ["first", "none"]\n'

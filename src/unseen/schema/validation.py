@@ -130,6 +130,8 @@ EXPECTED = {
     "greater_than_equal": "at least {ge}",
     "less_than": "below {lt}",
     "less_than_equal": "at most {le}",
+    "too_short": "of length {min_length} or more",
+    "string_too_short": "of length {min_length} or more",
 }
 
 

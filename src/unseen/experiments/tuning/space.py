@@ -13,7 +13,7 @@ from unseen.experiments.grid import SettingsTable
 from unseen.schema import Section, merge, read_toml, validate
 
 Choice = bool | int | float | str
-Number = Annotated[float, AllowInfNan(False)]
+Number = Annotated[float, Strict(), AllowInfNan(False)]
 
 
 class Range(Section):
@@ -44,9 +44,11 @@ class SpaceFile(Section):
 def read_space(path: Path) -> tuple[SpaceFile, dict[str, Parameter]]:
     """Read the file; return its contents and the parameters by dotted name."""
     content = validate(SpaceFile, read_toml(path), str(path))
-    parameters = {
-        name: _parameter(value, f"{path}, [space] {name}") for name, value in _leaves(content.space)
-    }
+    parameters: dict[str, Parameter] = {}
+    for name, value in _leaves(content.space):
+        if name in parameters:
+            raise UnseenError(f"{path}, [space] {name}: is given twice, leave one out")
+        parameters[name] = _parameter(value, f"{path}, [space] {name}")
     return content, parameters
 
 
@@ -81,7 +83,18 @@ def _parameter(value: Any, where: str) -> Parameter:
         raise UnseenError(f"{where}: give either log or step")
     if found.whole and found.step is not None and not isinstance(found.step, int):
         raise UnseenError(f"{where}: the step between whole numbers must be whole")
+    if found.step is not None and not _reaches(found.low, found.high, found.step):
+        raise UnseenError(
+            f"{where}: high must be a whole number of steps above low; {found.high} cannot be "
+            f"reached from {found.low} in steps of {found.step}"
+        )
     return found
+
+
+def _reaches(low: float, high: float, step: float) -> bool:
+    """Return whether a whole number of steps leads from low to high, up to rounding."""
+    steps = (high - low) / step if step > 0 else 0.0
+    return steps > 0.5 and abs(steps - round(steps)) < 1e-6
 
 
 def distributions(parameters: Mapping[str, Parameter]) -> dict[str, Any]:
