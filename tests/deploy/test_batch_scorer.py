@@ -130,3 +130,6 @@ def test_bad_batches_are_errors_that_name_the_column(light_run, x):
     for damaged in (b"not sums", pickle.dumps({"n": 1}), sums[:100]):
         with pytest.raises(UnseenError, match="not the sums of a batch"):
             sums_from_bytes(damaged)
+    for value in (None, "text", 3):  # as of a row that an engine has filled in
+        with pytest.raises(UnseenError, match="not the sums of a batch"):
+            merge_sums([sums, value])

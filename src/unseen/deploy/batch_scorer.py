@@ -166,13 +166,13 @@ def sums_from_bytes(data: bytes) -> Sums:
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
             return Sums.from_arrays(dict(arrays))
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, TypeError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise UnseenError(f"these bytes are not the sums of a batch: {error}") from error
 
 
 def merge_sums(parts: Iterable[bytes | Sums]) -> Sums:
     """Merge the sums of the batches of a domain; empty values are left out."""
-    sums = [p if isinstance(p, Sums) else sums_from_bytes(bytes(p)) for p in parts if p != b""]
+    sums = [p if isinstance(p, Sums) else sums_from_bytes(p) for p in parts if p != b""]
     if not sums:
         raise UnseenError("there are no sums to merge: give BatchScorer sums_by=...")
     return reduce(Sums.merge, sums)
