@@ -170,6 +170,9 @@ def test_unfinished_predictions_of_others_are_kept(own_export, light_run, tmp_pa
     assert not out.exists() and len(list(parts.glob("0*.npz"))) == 2
     other = unseen("predict", own_export.exported, *words[:-1], 9)
     assert other.returncode == 2 and "of another part" in other.stderr
+    fewer = manifest(own_export, tmp_path / "fewer.csv", 20)
+    other = unseen("predict", own_export.exported, "--data", fewer, *words[2:])
+    assert other.returncode == 2 and "of other samples" in other.stderr
     assert len(list(parts.glob("0*.npz"))) == 2
     Image.open(own_export.files[0]).save(bad)
     assert unseen("predict", own_export.exported, *words[:-1], 9, "--restart").returncode == 0

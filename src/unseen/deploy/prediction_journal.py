@@ -46,9 +46,10 @@ class Journal:
         if (self.folder / PLAN).exists():
             before = read_json(self.folder / PLAN)
             if changed := [name for name in plan if before.get(name) != self.plan[name]]:
+                other = "other samples" if changed[0] == "samples" else f"another {changed[0]}"
                 raise UnseenError(
-                    f"{self.folder} holds unfinished predictions of another {changed[0]}: finish "
-                    "them with the same options, discard them with --restart, or use another --out"
+                    f"{self.folder} holds unfinished predictions of {other}: finish them with the "
+                    "same options, discard them with --restart, or use another --out"
                 )
         else:
             write_json(self.folder / PLAN, self.plan)
