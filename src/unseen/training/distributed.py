@@ -169,6 +169,9 @@ class Processes(RowShare):
         self.averaged.clear()
         with shared_by(self), synchronized(net.model):
             yield
+        # Layers that draw by themselves draw more for more rows; the loader may shuffle next.
+        if len(set(self.counts)) > 1 or net.regroups_samples:
+            self.share_random_state()
         self.steps += 1
         if self.steps == 1 or self.steps % CHECK_EVERY == 0:
             self.check_same_weights(net)
