@@ -56,7 +56,7 @@ RECIPES: dict[str, Recipe] = {
         Recipe(
             "text",
             "bags of words (N, words)",
-            "uncertainty_guided",
+            "erm",
             {
                 "ema": 0.99,
                 "augment": [{"name": "word_dropout", "rate": 0.5}],
