@@ -15,8 +15,8 @@ from forked import start_unseen
 from unseen import UnseenError
 from unseen.experiments.grid import read_grid
 from unseen.experiments.tuning.shifts import ShiftedSource, tuning_task, tuning_word
-from unseen.experiments.tuning.space import corners, read_space, settings_from
-from unseen.experiments.tuning.study import Search
+from unseen.experiments.tuning.space import corners, distributions, read_space, settings_from
+from unseen.experiments.tuning.study import Search, load_optuna
 from unseen.experiments.tuning.tune import tune
 
 pytest.importorskip("optuna")
@@ -116,9 +116,9 @@ def test_best_settings_are_a_grid_and_a_config_of_train(place, finished):
     assert wrong.returncode == 2 and "has 2 rows" in wrong.stderr
 
 
-def finished_trials(path: Path) -> int:
+def finished_trials(path: Path, mode: str = "ro") -> int:
     try:
-        with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as file:
+        with sqlite3.connect(f"file:{path}?mode={mode}", uri=True) as file:
             count = file.execute("select count(*) from trials where state = 'COMPLETE'")
             return int(count.fetchone()[0])
     except sqlite3.Error:  # not there yet, or being written
@@ -133,7 +133,7 @@ def test_killed_search_keeps_its_trials_and_ends_like_one_that_was_not(place, fi
         time.sleep(0.05)
     killed.send_signal(signal.SIGKILL)
     killed.wait()
-    kept = finished_trials(place / "killed/study.db")
+    kept = finished_trials(place / "killed/study.db", "rw")  # undoes what was half written
     assert 2 <= kept < 8 and not (place / "killed/best.toml").exists()
     for _ in range(200):  # its worker ends by itself
         result = unseen(*search(place, place / "killed", *WORDS, "--json"))
@@ -145,6 +145,25 @@ def test_killed_search_keeps_its_trials_and_ends_like_one_that_was_not(place, fi
     assert (
         other.returncode == 2 and "holds a search with samples = 30, now it is 31" in other.stderr
     )
+
+
+@pytest.mark.parametrize("settings_drawn", [0, 1, 2])
+def test_trial_killed_while_its_settings_were_drawn_gets_the_same(place, tmp_path, settings_drawn):
+    _, parameters = read_space(place / "space.toml")
+    space = distributions(parameters)
+    facts = {"less_is_better": False, "seed": 0}
+    drawn = []
+    for name in ("whole", "killed"):
+        (tmp_path / name).mkdir()
+        search = Search(tmp_path / name, facts)
+        study = search.open()
+        study.tell(search.next_trial(study, space, 8), 0.5)
+        if name == "killed":
+            study.sampler = load_optuna().samplers.TPESampler(seed=1, constant_liar=True)
+            study.ask(dict(list(space.items())[:settings_drawn]))
+            search.release_interrupted(study, parameters)
+        drawn.append(search.next_trial(study, space, 8).params)
+    assert drawn[0] == drawn[1] and drawn[0].keys() == space.keys()
 
 
 def test_targets_of_a_benchmark_are_refused():

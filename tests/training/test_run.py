@@ -140,6 +140,21 @@ def test_interrupted_run_resumes_to_the_same_bits(tmp_path, monkeypatch, method,
     assert told(whole) == told(resumed)
 
 
+def test_signal_at_the_end_of_a_checkpoint_names_it(tmp_path, monkeypatch, caplog):
+    original = training.write_tensors
+
+    def stopped(path, tensors):
+        original(path, tensors)
+        if path.name == "state.safetensors":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(training, "write_tensors", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny_task(), "erm", tmp_path / "run", progress=False)
+    step = tiny_task().presets["fast"]["checkpoint_every"]
+    assert f"run keeps the checkpoint of step {step}" in caplog.text
+
+
 def test_killed_process_resumes_to_the_same_bits(tmp_path):
     """A real process, killed at an arbitrary moment after its first checkpoint, more than once."""
     words = ["train", "light_task:light_task", "--method", "uncertainty_guided", "--seed", "3"]

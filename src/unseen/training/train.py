@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from unseen.files import locked
 from unseen.methods import method_named
 from unseen.nn.inputs import check_label_range
 from unseen.nn.ranks import shared_by
-from unseen.nn.tensor_files import write_tensors
+from unseen.nn.tensor_files import read_tensors, write_tensors
 from unseen.schema import plain
 from unseen.training.batches import (
     batches_of,
@@ -193,9 +193,13 @@ class _Training:
         """Describe what the folder holds when training stops early."""
         if self.run.done:
             return f"{self.run.folder} is finished"
-        if not self.saved_step:
+        step = self.saved_step
+        with suppress(UnseenError, OSError, KeyError):
+            # The file knows best: a signal may come between its end and `saved_step`.
+            step = int(read_tensors(self.run.state_path)["net/steps_done"])
+        if not step:
             return f"{self.run.folder} has no checkpoint yet"
-        return f"{self.run.folder} keeps the checkpoint of step {self.saved_step}"
+        return f"{self.run.folder} keeps the checkpoint of step {step}"
 
     def follow(self, run_id: str) -> None:
         """Take the steps of process 0, which writes."""

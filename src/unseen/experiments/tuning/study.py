@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,9 +86,10 @@ class Search:
                 )
         return study
 
-    def release_interrupted(self, study: Any) -> int:
+    def release_interrupted(self, study: Any, names: Collection[str]) -> int:
         """Queue trials that a kill has interrupted again; they resume from their checkpoints.
 
+        A trial without all settings in `names`, killed while they were drawn, is drawn again.
         Only the process that holds the folder may call it: nobody else runs trials then.
         """
         state = load_optuna().trial.TrialState
@@ -96,11 +97,14 @@ class Search:
         for trial in stale:
             study._storage.set_trial_user_attr(trial._trial_id, INTERRUPTED, True)
             study.tell(trial.number, state=state.FAIL)
+            drawn = {**trial.params, **trial.system_attrs.get("fixed_params", {})}
+            if drawn.keys() != set(names):
+                continue
             kept = {
                 FOLDER: trial.user_attrs.get(FOLDER, folder_name(trial.number)),
                 REPORTED: {str(k): v for k, v in trial.intermediate_values.items()},
             }
-            study.enqueue_trial(trial.params, user_attrs=kept)
+            study.enqueue_trial(drawn, user_attrs=kept)
         return len(stale)
 
     def next_trial(self, study: Any, space: Mapping[str, Any], trials: int) -> Any:

@@ -90,7 +90,7 @@ def tune(
     with locked(out):
         out.mkdir(parents=True, exist_ok=True)
         study = search.open()
-        search.release_interrupted(study)
+        search.release_interrupted(study, parameters)
         failed = _run_workers(search, space, trials, workers, quiet)
         return {**write_outputs(search, study), "wanted": trials, "failed_workers": failed}
 
