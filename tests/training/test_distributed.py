@@ -390,20 +390,20 @@ class Unshared(unseen.ERM):
 def heard(rank):
     """Return the messages of a fit that finds its layers and is calibrated on few samples."""
     logging.disable(logging.NOTSET)
-    logger, told = logging.getLogger("unseen"), []
+    logger, messages = logging.getLogger("unseen"), []
     logger.setLevel(logging.INFO)
     handler = logging.Handler()
-    handler.emit = lambda record: told.append(record.getMessage())
+    handler.emit = lambda record: messages.append(record.getMessage())
     logger.addHandler(handler)
     torch.manual_seed(0)
     net = METHODS["uncertainty_guided"](TinyNet(), **QUICK["uncertainty_guided"])
     fit(CASES["first order"], 4, net=net)
-    return told, logger.level
+    return messages, logger.level
 
 
 def test_process_0_speaks_for_all():
-    (told, _), (of_other, level) = processes(2, heard)
-    assert any("noise enters at" in message for message in told) and of_other == []
+    (messages, _), (of_other, level) = processes(2, heard)
+    assert any("noise enters at" in message for message in messages) and of_other == []
     assert level == logging.INFO
 
 
